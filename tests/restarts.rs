@@ -1,7 +1,7 @@
-//! The end of a run in a cluster, with a container that is killed or cannot write or publish: one complete archive, and a last
-//! status that agrees with it.
+//! The end of a run in a cluster, with a container that is killed, or cannot read, write or publish: one complete archive, and a
+//! last status that agrees with it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -167,19 +167,77 @@ fn aggregator_killed_at_the_end_of_its_run_leaves_one_archive() {
     }
 }
 
+const UUID: &str = "5c9bc1d4-50a2-4a0c-8a1c-0c2c4c1b3f27";
+
+/// Makes calls on files of the run fail, as the injector's syntax says, whose paths begin with `path`.
+fn inject(cluster: &mut Cluster, library: &Path, faults: &str, path: &str) {
+    cluster.settings["UUID"] = json!(UUID);
+    let below = runs(cluster).join(format!("{UUID}{path}"));
+    let hit = cluster.folder.join("hit");
+    for (name, value) in [("LD_PRELOAD", library), ("FAULTS_BELOW", &below), ("FAULTS_HIT", &hit)] {
+        cluster.env.insert(name.into(), value.display().to_string());
+    }
+    cluster.env.insert("FAULTS".into(), faults.into());
+}
+
 #[test]
 fn no_result_is_acknowledged_before_its_record_is_synced() {
     let folder = Folder::new();
     let Some(library) = injector(&folder) else { return };
-    let mut cluster = cluster().set("UUID", json!("5c9bc1d4-50a2-4a0c-8a1c-0c2c4c1b3f27"));
-    let journal = runs(&cluster).join("5c9bc1d4-50a2-4a0c-8a1c-0c2c4c1b3f27.state/journal");
-    cluster.env.insert("LD_PRELOAD".into(), library.display().to_string());
+    let mut cluster = cluster();
     // All but the first, for the expected results.
-    cluster.env.insert("FAULTS".into(), "sync 2 0 5".into());
-    cluster.env.insert("FAULTS_BELOW".into(), journal.display().to_string());
+    inject(&mut cluster, &library, "sync 2 0 5", ".state/journal");
     let (_aggregator, worker) = launched(&cluster, "");
     assert_eq!(worker.send("global"), 500);
-    assert!(!runs(&cluster).join("5c9bc1d4-50a2-4a0c-8a1c-0c2c4c1b3f27/plugins/p/results/global").exists());
+    assert!(!runs(&cluster).join(UUID).join("plugins/p/results/global").exists());
+}
+
+#[test]
+fn unreadable_result_fails_its_node_alone() {
+    let folder = Folder::new();
+    let Some(library) = injector(&folder) else { return };
+    let nodes = ["a", "b", "c"];
+    let mut cluster = Cluster::new(&nodes).daemon_sets().plugin("p", "DaemonSet", "");
+    inject(&mut cluster, &library, "read 1 0 5", "/plugins/p/results/b");
+    let (aggregator, worker) = launched(&cluster, "");
+    for node in nodes {
+        assert_eq!(worker.send(node), 200);
+    }
+    let (code, said) = aggregator.end();
+    assert_eq!(code, 1, "{said}");
+    let archive = cluster.archive();
+    let mut results: Vec<&str> = archive.names().filter(|name| name.contains("/results/")).collect();
+    results.sort_unstable();
+    assert_eq!(results, ["plugins/p/results/a/r.txt", "plugins/p/results/c/r.txt"]);
+    let error = cluster.error("p", "b");
+    assert!(error.contains("Input/output error"), "{error}");
+    let tree = archive.text("plugins/p/sonobuoy_results.yaml");
+    assert!(tree.contains("Input/output error"), "{tree}");
+    let status = cluster.status();
+    let states: Vec<&Value> = (0..3).map(|at| &status["plugins"][at]["status"]).collect();
+    assert_eq!(states, ["complete", "failed", "complete"], "{status}");
+}
+
+#[test]
+fn transient_read_error_costs_no_archive() {
+    let folder = Folder::new();
+    let Some(library) = injector(&folder) else { return };
+    for number in 1.. {
+        let mut cluster = cluster();
+        inject(&mut cluster, &library, &format!("read {number} 1 5"), "/meta");
+        let (aggregator, worker) = launched(&cluster, "");
+        assert_eq!(worker.send("global"), 200);
+        aggregator.ends_well();
+        if !cluster.folder.join("hit").exists() {
+            assert!(number > 10, "only {number} reads of the run's own files");
+            return;
+        }
+        check_end(&cluster, &format!("read {number} failed"));
+        let archive = cluster.archive();
+        for file in ["meta/config.json", "meta/info.json", "meta/results.json", "meta/run.log"] {
+            assert!(!archive.text(file).is_empty(), "read {number}: {file}");
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! the rules of the snapshot. Starts no thread.
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -22,6 +22,7 @@ use crate::remedies::{Event, Why};
 use crate::{layout, process, status};
 use base::at::At as _;
 use base::json::json;
+use base::retry::patiently;
 use base::stop::caught;
 use base::{archive, clock, logger, small, temp};
 
@@ -33,8 +34,29 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 const MAX_ERROR_BYTES: u64 = 256 << 10;
 
 /// Processes the results of a run, and packs its folder into a file in `out`, with its seal next to it. Returns its path, its
-/// entry for the status, and the number of errors while processing.
+/// entry for the status, and the number of errors while processing. After an error, what cannot be read is left out, and
+/// everything is tried once more.
 pub(super) fn pack(
+    context: &RunContext<'_>,
+    redactor: Option<&Redactor>,
+    out: &Path,
+    started: SystemTime,
+) -> Result<(PathBuf, status::Archive, usize)> {
+    let altered = context.aggregator.store.verify();
+    let mut left_out = 0;
+    let packed = pack_once(context, redactor, out, started).or_else(|error| {
+        let log = context.run_dir.join(layout::RUN_LOG);
+        logger::tee(&log).at("cannot write", &log)?;
+        log::warn!("the run could not be packed, and is packed again: {error:#}");
+        left_out = leave_out_unreadable(context);
+        pack_once(context, redactor, out, started)
+    });
+    let (path, archive, errors) = packed?;
+    remove_earlier(&path, &context.config.uuid);
+    Ok((path, archive, altered + left_out + errors))
+}
+
+fn pack_once(
     context: &RunContext<'_>,
     redactor: Option<&Redactor>,
     out: &Path,
@@ -59,6 +81,8 @@ pub(super) fn pack(
     }
     let name = layout::archive(&clock::stamp(started), uuid);
     let path = out.join(&name);
+    // Nothing in the folder may change while it is packed.
+    logger::untee();
     let (file, packed) = archive::pack_file(run_dir, &path).context("cannot write the archive")?;
     let (size, sha256) = (packed.size, packed.sha256);
     let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
@@ -81,7 +105,6 @@ pub(super) fn pack(
         log::error!("{error:#}; the archive is complete, but may be lost if this machine crashes now");
         errors += 1;
     }
-    remove_earlier(&path, uuid);
     let created = clock::rfc3339(SystemTime::now());
     Ok((path, status::Archive { name, created, sha256, size }, errors))
 }
@@ -101,10 +124,50 @@ fn remove_earlier(path: &Path, uuid: &str) {
     }
 }
 
-/// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of errors: results whose files are not what arrived, expected results without files, and
-/// plugins that could not be processed, which does not affect the others.
+/// Leaves out of the archive what cannot be read, and records a failure of each result that loses a
+/// file by it. Returns the number of files and folders.
+fn leave_out_unreadable(context: &RunContext<'_>) -> usize {
+    let mut unreadable = Vec::new();
+    find_unreadable(context.run_dir, &mut unreadable);
+    let store = &context.aggregator.store;
+    for (path, error) in &unreadable {
+        let name = path.strip_prefix(context.run_dir).unwrap_or(path).display();
+        log::error!("`{name}` is left out of the archive, since it cannot be read: {error}");
+        if let Err(error) = store.discard(path) {
+            log::error!("{error:#}");
+        }
+        store.lose_file(path, &format!("the aggregator cannot read `{name}`: {error}"));
+    }
+    unreadable.len()
+}
+
+fn find_unreadable(folder: &Path, unreadable: &mut Vec<(PathBuf, io::Error)>) {
+    let list = || fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>();
+    let entries = match patiently(list) {
+        Ok(entries) => entries,
+        Err(error) => return unreadable.push((folder.to_owned(), error)),
+    };
+    for entry in entries {
+        let path = entry.path();
+        let read = || io::copy(&mut File::open(&path)?, &mut io::sink());
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => find_unreadable(&path, unreadable),
+            Ok(kind) if kind.is_file() => {
+                if let Err(error) = patiently(read) {
+                    unreadable.push((path, error));
+                }
+            }
+            // Links and special files are not packed.
+            Ok(_) => {}
+            Err(error) => unreadable.push((path, error)),
+        }
+    }
+}
+
+/// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of
+/// errors: expected results without files, and plugins that could not be processed, which does not affect the others.
 fn process_all(context: &RunContext<'_>) -> usize {
-    let mut errors = context.aggregator.store.verify();
+    let mut errors = 0;
     for plugin in context.wholes() {
         if let Err(error) = process_one(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
@@ -159,8 +222,14 @@ fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> Result<()> {
 }
 
 fn redact_json(path: &Path, redactor: &Redactor) -> Result<()> {
-    let read = small::read(path, MAX_JSON_BYTES).ok().and_then(|text| base::json::from_slice(&text).ok());
-    let Some(mut value): Option<Value> = read else { return Ok(()) };
+    let text = match base::found(small::read(path, MAX_JSON_BYTES)) {
+        Ok(Some(text)) => text,
+        Ok(None) => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(()),
+        Err(error) => return Err(error).at("cannot read", path),
+    };
+    let parsed: Result<Value, _> = base::json::from_slice(&text);
+    let Ok(mut value) = parsed else { return Ok(()) };
     if redactor.document(&mut value) {
         write_json(path, &value)?;
     }
@@ -169,6 +238,10 @@ fn redact_json(path: &Path, redactor: &Redactor) -> Result<()> {
 
 fn redact_log(path: &Path, redactor: &Redactor) -> Result<()> {
     let part = path.with_extension("part");
+    if !path.exists() {
+        // It could not be read, and was left out.
+        return Ok(());
+    }
     let edit = || {
         let (mut input, mut out) = (BufReader::new(File::open(path)?), BufWriter::new(File::create(&part)?));
         let (mut lines, mut line) = (redactor.lines(), Vec::new());

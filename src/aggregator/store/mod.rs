@@ -259,14 +259,38 @@ impl Store {
         let arrived: Vec<(ResultId, Arrived)> = self.lock().arrived().collect();
         let mut failed = 0;
         for (id, digest) in arrived {
-            if let Err(error) = verify(&self.results(&id), &digest) {
+            let folder = self.results(&id);
+            // A read error may be transient.
+            if let Err(error) = verify(&folder, &digest).or_else(|_| verify(&folder, &digest)) {
                 failed += 1;
-                self.lock().settle(&id, ResultState::Awaited);
                 let why = format!("the aggregator's disk does not hold the result that arrived: {error:#}");
-                self.record(&Failure::new(id, why));
+                self.fail_accepted(&id, &why);
             }
         }
         failed
+    }
+
+    /// Notes that the file or folder `path` was removed from the run, which fails the result that it
+    /// was part of. A folder of a result that is empty now is removed, too.
+    pub(crate) fn lose_file(&self, path: &Path, why: &str) {
+        let ids: Vec<ResultId> = self.lock().ids().cloned().collect();
+        let Some(id) = ids.into_iter().find(|id| path.starts_with(self.results(id))) else { return };
+        let folders = path.ancestors().skip(1).take_while(|folder| folder.starts_with(self.results(&id)));
+        // The first that is not empty ends it.
+        let _ = folders.map(fs::remove_dir).find(Result::is_err);
+        self.fail_accepted(&id, why);
+    }
+
+    /// Replaces a result that has arrived by a failure.
+    fn fail_accepted(&self, id: &ResultId, why: &str) {
+        {
+            let mut state = self.lock();
+            if state.result(id) != Some(&ResultState::Accepted) {
+                return;
+            }
+            state.settle(id, ResultState::Awaited);
+        }
+        self.record(&Failure::new(id.clone(), why));
     }
 
     /// Ends all uploads under way, and refuses more. One whose body has arrived is still stored.
