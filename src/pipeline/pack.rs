@@ -65,8 +65,7 @@ fn pack_once(
     let (run_dir, uuid) = (context.run_dir, &context.config.uuid);
     redact(run_dir, redactor)?;
     let mut errors = process_all(context);
-    // Processing adds to the log. From here on nothing may change, and what is logged would not be redacted.
-    logger::untee();
+    // Processing adds to the log.
     redact(run_dir, redactor)?;
     let names: Vec<&str> = context.wholes().map(|plugin| plugin.definition.name()).collect();
     let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };

@@ -214,6 +214,16 @@ fn unpacking_stays_in_the_folder() {
 }
 
 #[test]
+fn missing_folder_is_created() {
+    let outer = Folder::new();
+    let into = outer.0.join("deep/in");
+    for tar in [entry("d", b'5', 0o755, "", b""), file("f", "1")] {
+        unpack(&gzip(&tar)[..], &into, &Limits::default()).unwrap();
+    }
+    assert_eq!(tree(&into).into_keys().collect::<Vec<_>>(), ["d", "f"]);
+}
+
+#[test]
 fn hard_links_become_copies_within_the_limits() {
     let link = |name: &str, target: &str| entry(name, b'1', 0o644, target, b"");
     let entries = [file("a", "1"), link("b", "a"), link("d/c", "./b"), link("a", "a"), link("e", "none")];

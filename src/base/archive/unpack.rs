@@ -61,7 +61,7 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Unpacks the gzip tar `input` into the existing folder `into`, which should be empty.
+/// Unpacks the gzip tar `input` into the folder `into`, which is created unless it exists, and should be empty.
 ///
 /// Nothing is written outside `into`: names are normalised (`./x` and `/x` become `x`); entries that climb out with `..`,
 /// entries below more than 256 folders, devices and pipes are dropped. A hard link becomes a copy of the file that it names.
@@ -91,6 +91,7 @@ pub fn unpack_within(
         digest: TreeDigest::new().map_err(Error::Output)?,
         buffer: vec![0; 64 << 10],
     };
+    sys::dir_builder(0o755).recursive(true).create(into).map_err(output_error(into))?;
     let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
     let mut links = Links::default();
     while let Some(entry) = reader.next_entry()? {
