@@ -65,6 +65,9 @@ pub(crate) struct Run {
     pub skip_plugins: bool,
     /// The image of aggregator and workers.
     pub worker_image: String,
+    /// Requests and limits of the workers' containers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub worker_resources: WorkerResources,
     /// Pull policy of the aggregator's and workers' image.
     pub image_pull_policy: String,
     /// Whether that policy applies to plugins' images, too.
@@ -127,6 +130,28 @@ pub(crate) struct Run {
 
 /// Maximum repetitions; more would hide defects.
 pub(crate) const MAX_ATTEMPTS: i64 = 10;
+
+/// Requests and limits of a worker's container: quantities by resource, as in Kubernetes. A worker needs 20 MiB for a
+/// result of any size, and a quota on requests or limits refuses pods whose containers lack them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename = "resources", rename_all = "PascalCase", default)]
+pub(crate) struct WorkerResources {
+    /// What the node reserves.
+    #[serde(deserialize_with = "read::quantities")]
+    pub requests: BTreeMap<String, String>,
+    /// What the container may use.
+    #[serde(deserialize_with = "read::quantities")]
+    pub limits: BTreeMap<String, String>,
+}
+
+impl Default for WorkerResources {
+    fn default() -> Self {
+        let quantities = |cpu: &str, memory: &str| {
+            BTreeMap::from([("cpu".to_owned(), cpu.to_owned()), ("memory".to_owned(), memory.to_owned())])
+        };
+        Self { requests: quantities("10m", "32Mi"), limits: quantities("500m", "256Mi") }
+    }
+}
 
 /// Namespaces and objects to query.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -293,6 +318,7 @@ impl Run {
         let mut schema = typed::schema_of::<Self>();
         let mut defaults = json!(Self::standard());
         defaults["Graces"] = json!(Grace::default());
+        defaults["WorkerResources"] = json!(WorkerResources::default());
         schema::with_defaults(&mut schema, &defaults);
         schema::describe(&mut schema, &["The run's configuration", "Graces", "Limits"], DOCUMENTATION);
         schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");

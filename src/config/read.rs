@@ -114,6 +114,19 @@ pub(super) fn pattern<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::
     Ok(text)
 }
 
+/// Quantities of Kubernetes, by resource.
+pub(super) fn quantities<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let why = |_: &_| "has a quantity that Kubernetes does not know; write it as 2, 500m or 1Gi".into();
+    checked(value, |all: &BTreeMap<String, String>| all.values().all(|text| is_quantity(text)), why)
+}
+
+fn is_quantity(text: &str) -> bool {
+    const SUFFIXES: [&str; 14] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi"];
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, suffix) = text.split_at(end);
+    number.parse::<f64>().is_ok() && SUFFIXES.contains(&suffix)
+}
+
 pub(super) fn text<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
     checked(value, |text: &String| !text.is_empty(), |_| "is empty".into())
 }

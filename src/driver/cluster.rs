@@ -444,7 +444,11 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
              `pod-security.kubernetes.io/enforce=privileged`",
         ),
         Obstacle::Quota => {
-            Some("raise the quota of the namespace, or give the plugin's containers smaller `resources`")
+            // A quota on limits also refuses containers without limits.
+            Some(
+                "raise the quota of the namespace, or give each of the plugin's containers `resources` within it; \
+                 those of the worker are `WorkerResources` of the configuration",
+            )
         }
         _ => None,
     }

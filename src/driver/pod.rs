@@ -296,6 +296,12 @@ impl ClusterLaunch<'_> {
         if !args.is_empty() {
             worker["args"] = json!(args);
         }
+        let resources = &self.config.worker_resources;
+        for (key, quantities) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+            if !quantities.is_empty() {
+                worker["resources"][key] = json!(quantities);
+            }
+        }
         push(&mut worker, "volumeMounts", self.audience.map(|_| token_mount()));
         let own = &self.definition.spec["securityContext"];
         // A plugin that meets the `restricted` level of Pod Security must not fail because of the sidecar.

@@ -61,6 +61,29 @@ fn worker_is_as_restricted_as_its_plugin() {
 }
 
 #[test]
+fn worker_has_the_resources_of_the_configuration() {
+    let definition = Definition::new("p", DriverKind::Job, json!({"name": "main", "image": "i"}));
+    let small = json!({
+        "requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "500m", "memory": "256Mi"},
+    });
+    for (configured, expected) in [
+        ("{}", small),
+        (
+            r#"{"WorkerResources": {"Requests": {}, "Limits": {"memory": "1Gi"}}}"#,
+            json!({"limits": {"memory": "1Gi"}}),
+        ),
+        (r#"{"WorkerResources": {"Requests": {}, "Limits": {}}}"#, Value::Null),
+    ] {
+        with_launch(&definition, |launch| {
+            let mut config = launch.config.clone();
+            config.overlay(configured).unwrap();
+            let worker = ClusterLaunch { config: &config, ..launch }.worker();
+            assert_eq!(worker["resources"], expected, "{configured}");
+        });
+    }
+}
+
+#[test]
 fn container_name_and_sidecars_are_optional() {
     let mut definition = Definition::new("p", DriverKind::Job, json!({"name": "", "image": "i"}));
     definition.pod_spec = Some(json!({"containers": null}));

@@ -108,8 +108,17 @@ const KNOWN: &[(&str, &[&str])] = &[
             "no pod was scheduled",
         ],
     ),
+    // A quota counts what a container does not state.
+    (
+        "give each container of the definition `resources` with the requests and limits that the quota counts, or the \
+         namespace a LimitRange with defaults; those of workers are `WorkerResources` of the configuration",
+        &["failed quota"],
+    ),
     // A quota is used up.
-    ("raise the namespace's ResourceQuota, or ask for less in the plugin's resources", &["exceeded quota"]),
+    (
+        "raise the namespace's ResourceQuota, or ask for less in the plugin's `resources` and in `WorkerResources` of the configuration",
+        &["exceeded quota"],
+    ),
     // Pod Security refused a pod.
     (
         "give the namespace the Pod Security level that the plugin needs",
@@ -294,6 +303,14 @@ mod tests {
                 "let NTP or chrony keep the node's",
             ),
             ("0/3 nodes are available: 3 Insufficient cpu", "check the nodes' free CPU and memory,"),
+            (
+                "pods \"p\" is forbidden: failed quota: q: must specify limits.cpu for: p",
+                "give each container",
+            ),
+            (
+                "pods \"p\" is forbidden: exceeded quota: q, used: pods=1",
+                "raise the namespace's ResourceQuota",
+            ),
             ("admission webhook \"w\" denied the request: no", "read the webhook's message; change the"),
             (
                 "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\"",
