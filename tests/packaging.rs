@@ -135,7 +135,9 @@ fn other_tools_read_the_image() {
             let found = text(Command::new(&skopeo).args(["inspect", "--config", &place]));
             let config: serde_json::Value = serde_json::from_str(&found).unwrap();
             assert_eq!(config["config"]["User"], "65532:65532");
-            assert_eq!(config["config"]["Entrypoint"][0], "/sonobuoy");
+            let command = ["aggregator", "--no-exit", "-v", "3", "--logtostderr"];
+            assert_eq!(config["config"]["Entrypoint"], serde_json::json!(["/sonobuoy"]));
+            assert_eq!(config["config"]["Cmd"], serde_json::json!(command));
             assert!(config["config"]["Labels"]["org.opencontainers.image.version"].is_string());
         }
     }

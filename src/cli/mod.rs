@@ -59,6 +59,9 @@ mod gather {
 /// An old name of `--kubernetes-version`.
 const OLD_VERSION: &str = "--kube-conformance-image-version";
 
+/// The program in the images for Linux and for Windows.
+const OWN_PATHS: [&str; 2] = ["/sonobuoy", "/sonobuoy.exe"];
+
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
     table::shown()
@@ -68,7 +71,7 @@ pub fn commands() -> clap::Command {
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     sys::withhold_inherited_files();
-    let args: Vec<OsString> = args.into_iter().collect();
+    let args = without_own_path(args.into_iter().collect());
     if let Some(code) = completion::answer(&args) {
         return code;
     }
@@ -100,6 +103,15 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             end(usage::judge(&error, &path).and_then(|()| help(&path)).map(|()| 0), &path)
         }
     }
+}
+
+/// The arguments without the path of this program in its image. The image of the original has no entry point, so the
+/// arguments of its containers begin with the program.
+fn without_own_path(mut args: Vec<OsString>) -> Vec<OsString> {
+    if args.get(1).is_some_and(|word| OWN_PATHS.iter().any(|path| word == path)) {
+        args.remove(1);
+    }
+    args
 }
 
 /// Prints the help of a command.
