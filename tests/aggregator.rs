@@ -337,6 +337,16 @@ fn plugin_timeout_takes_precedence() {
     }
     let tree = cluster.archive().text("plugins/named/sonobuoy_results.yaml");
     assert!(tree.contains("status: timeout"), "{tree}");
+    // The item's name and the error are the original's message, byte for byte.
+    let sentence = "Plugin timeout while waiting for results so there are no results. Check pod logs or other \
+                    cluster details for more information as to why this occurred.";
+    let tree: Value = serde_yaml::from_str(&tree).unwrap();
+    let item = &tree["items"][0];
+    assert_eq!((&item["name"], &item["details"]["error"]), (&json!(sentence), &json!(sentence)));
+    let failure = "timeout: no result within the time limit of 1s";
+    assert_eq!(item["details"]["failure"], failure);
+    let why: Value = serde_json::from_str(&cluster.archive().text("meta/why.json")).unwrap();
+    assert_eq!(why["first"]["error"], failure, "{why}");
 }
 
 #[test]

@@ -254,12 +254,18 @@ impl FailureKind {
 /// Prefix of messages about skipped results, and about time limits.
 const SKIPPED: &str = "skipped: ";
 const TIMEOUT: &str = "timeout";
+/// The message of every exceeded time limit in `error.json`: programs compare it with that of VMware's Sonobuoy.
+const TIMEOUT_SENTENCE: &str = "Plugin timeout while waiting for results so there are no results. Check pod logs or \
+                                other cluster details for more information as to why this occurred.";
+/// Keys of a report: its message, and the cause where the message is a fixed sentence.
+const ERROR: &str = "error";
+const CAUSE: &str = "failure";
 
 impl Failure {
     /// A failure described only by a message.
     pub fn new(id: ResultId, error: impl Into<String>) -> Self {
         let mut report = serde_json::Map::new();
-        report.insert("error".into(), serde_json::Value::String(error.into()));
+        report.insert(ERROR.into(), serde_json::Value::String(error.into()));
         Self { id, report, kind: FailureKind::Failed }
     }
 
@@ -270,7 +276,9 @@ impl Failure {
 
     /// A result that exceeded its time limit.
     pub fn timed_out(id: ResultId, why: &str) -> Self {
-        Self { kind: FailureKind::TimedOut, ..Self::new(id, format!("{TIMEOUT}: {why}")) }
+        let mut failure = Self { kind: FailureKind::TimedOut, ..Self::new(id, TIMEOUT_SENTENCE) };
+        failure.report.insert(CAUSE.into(), format!("{TIMEOUT}: {why}").into());
+        failure
     }
 
     /// A result that was lost with its node or pod.
@@ -285,14 +293,25 @@ impl Failure {
     /// The same failure, with an earlier cause first.
     #[must_use]
     pub fn because(mut self, cause: &str) -> Self {
-        let error = format!("{cause}; {}", self.error());
-        self.report.insert("error".into(), error.into());
+        self.set_error(format!("{cause}; {}", self.error()));
         self
     }
 
     /// The message that describes it.
     pub fn error(&self) -> &str {
-        self.report.get("error").and_then(serde_json::Value::as_str).unwrap_or_default()
+        Self::error_in(&self.report)
+    }
+
+    /// The message in the content of an `error.json`.
+    pub fn error_in(report: &serde_json::Map<String, serde_json::Value>) -> &str {
+        let text = |key: &str| report.get(key).and_then(serde_json::Value::as_str);
+        let is_timeout = text(ERROR) == Some(TIMEOUT_SENTENCE);
+        text(CAUSE).filter(|_| is_timeout).or(text(ERROR)).unwrap_or_default()
+    }
+
+    fn set_error(&mut self, message: String) {
+        let key = if self.kind == FailureKind::TimedOut { CAUSE } else { ERROR };
+        self.report.insert(key.into(), message.into());
     }
 }
 
@@ -316,8 +335,7 @@ impl Finding {
     pub fn add(&mut self, words: &str) {
         match self {
             Self::Failure(failure) => {
-                let sentence = format!("{}{words}", failure.error());
-                failure.report.insert("error".into(), sentence.into());
+                failure.set_error(format!("{}{words}", failure.error()));
             }
             Self::Trouble(_, Some(trouble)) => trouble.push_str(words),
             Self::Trouble(_, None) | Self::Expect(_) | Self::Lost(..) | Self::Ended(..) => {}

@@ -25,6 +25,7 @@ use base::json::json;
 use base::retry::patiently;
 use base::stop::caught;
 use base::{archive, clock, logger, small, temp};
+use client::protocol::Failure;
 
 /// Maximum size of the run's own files that are redacted.
 const MAX_JSON_BYTES: u64 = 16 << 20;
@@ -273,7 +274,8 @@ fn event(result: &Received, run_dir: &Path) -> Option<Event> {
     let path = run_dir.join(layout::plugin(plugin)).join(layout::ERRORS).join(node).join(layout::ERROR_FILE);
     let report =
         small::read(&path, MAX_ERROR_BYTES).ok().and_then(|bytes| base::json::from_slice(&bytes).ok());
-    let error = report.as_ref().and_then(|report| report["error"].as_str()).unwrap_or_default().to_owned();
+    let error = report.as_ref().and_then(serde_json::Value::as_object).map(Failure::error_in);
+    let error = error.unwrap_or_default().to_owned();
     Some(Event { time, plugin: plugin.clone(), node: node.clone(), error })
 }
 

@@ -460,8 +460,9 @@ impl<'a> Case<'a> {
 
     /// The failure text: the parts with the reason, else all details.
     pub(crate) fn reason(&self) -> String {
-        let known: Vec<&str> =
-            [self.error, self.detail(FAILURE), self.detail("error")].into_iter().flatten().collect();
+        // Where a result is missing, the failure is the cause behind a fixed message.
+        let message = self.detail("error").filter(|_| !self.is_error() || self.detail(FAILURE).is_none());
+        let known: Vec<&str> = [self.error, self.detail(FAILURE), message].into_iter().flatten().collect();
         if !known.is_empty() {
             return known.join("\n");
         }
