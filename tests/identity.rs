@@ -406,12 +406,19 @@ fn rejected_sender_is_logged_a_few_times() {
     for _ in 0..20 {
         assert_eq!(refused("GET /none", ""), "404");
     }
+    let damaged = "PUT /api/v1/results/global/p HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\
+                   content-type: application/gzip\r\ncontent-length: 4\r\n\r\nnone";
+    assert_eq!(p.peer.say(damaged).split(' ').nth(1), Some("500"));
     assert_eq!(p.send("global"), 200);
     aggregator.ends_well();
     let log = cluster.archive().text("meta/run.log");
-    for words in
-        ["other from 127.", "does not cover `other/global`", "was refused with 403", "was refused with 400"]
-    {
+    for words in [
+        "other from 127.",
+        "does not cover `other/global`",
+        "was refused with 403",
+        "was refused with 400 the progress is malformed: EOF while parsing an object",
+        "was refused with 500",
+    ] {
         assert!(log.contains(words), "no `{words}`: {log}");
     }
     let refusals: Vec<_> = log.lines().filter(|line| line.contains("was refused with")).collect();

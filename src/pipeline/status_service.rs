@@ -74,7 +74,7 @@ impl StatusService {
             );
         }
         if !["GET", "HEAD"].contains(&&*request.method) {
-            return Response::empty(405).header("allow", "GET, HEAD");
+            return Response::text(405, "this service takes GET and HEAD").header("allow", "GET, HEAD");
         }
         let status = lock(&self.source)();
         if request.path == "/status" {

@@ -46,12 +46,22 @@ impl Aggregator {
         response
     }
 
-    /// Logs a refusal, at most a few of each address. Those that only invite a retry are not.
+    /// Logs a refusal, unless it only invites a retry: at most a few of each result whose worker
+    /// sends it, and of each address that sends anything else.
     fn log(&self, request: &Request<'_>, response: &Response) {
         let (status, address) = (response.status(), request.peer.address.ip());
         let is_refusal = (400..600).contains(&status) && !matches!(status, 429 | 503);
         self.store.lock().refusals += u64::from(is_refusal);
-        if !is_refusal || !self.logged.count(&network(address).to_string()) {
+        if !is_refusal {
+            return;
+        }
+        let caller = request.peer.certificate.as_ref().and_then(Caller::of);
+        // Other requests from the same address must not hide why a result was refused.
+        let sender = match permitted(&request.method, &request.path, caller.as_ref()) {
+            Ok(Route::Result(id)) => id.to_string(),
+            _ => network(address).to_string(),
+        };
+        if !self.logged.count(&sender) {
             return;
         }
         let level = match status {
@@ -98,7 +108,8 @@ fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route,
         Route::Certificate => ("POST", None),
     };
     if method != allowed {
-        return Err(Response::empty(405).header("allow", allowed));
+        let message = format_args!("this path takes {allowed}, not {}", visible::short(method));
+        return Err(Response::text(405, message).header("allow", allowed));
     }
     let Some(id) = id else { return Ok(route) };
     if caller.is_some_and(|caller| caller.may(id)) {
@@ -176,7 +187,10 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Respons
         ))),
         _ => response,
     })?;
-    let progress = progress::decode(&body).ok_or_else(|| Response::empty(400))?;
+    let progress = progress::decode(&body).map_err(|error| {
+        let reason = error.to_string();
+        Response::text(400, format_args!("the progress is malformed: {}", visible::short(&reason)))
+    })?;
     store.note_finished(id, &progress.msg);
     store.lock().progress(id, progress, clock::now());
     Ok(Response::empty(200))

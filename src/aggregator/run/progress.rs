@@ -15,9 +15,9 @@ const ENTRY_BYTES: usize = 48;
 const MARK: &str = "… and more than are kept";
 
 /// Reads an update as existing plugins send it: keys in any case; unknown keys and text after the object are ignored; null
-/// equals absent; invalid Unicode is replaced. `None` if it is malformed.
-pub(crate) fn decode(body: &[u8]) -> Option<Progress> {
-    serde_json::Deserializer::from_slice(body).deserialize_any(Fields).ok()
+/// equals absent; invalid Unicode is replaced.
+pub(crate) fn decode(body: &[u8]) -> serde_json::Result<Progress> {
+    serde_json::Deserializer::from_slice(body).deserialize_any(Fields)
 }
 
 struct Fields;
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     fn decoded(body: impl AsRef<[u8]>) -> Option<Progress> {
-        decode(body.as_ref())
+        decode(body.as_ref()).ok()
     }
 
     fn after(bodies: &[&str]) -> Progress {

@@ -6,7 +6,7 @@ use crate::aggregator::store::journal::{line, replay};
 
 /// Accepts or rejects an update; the stored part stays within its limit.
 pub fn progress(bytes: &[u8]) {
-    if let Some(update) = progress::decode(bytes) {
+    if let Ok(update) = progress::decode(bytes) {
         let texts = update.failures.iter().chain(&update.errors).chain(&update.append_failing);
         let kept: usize = texts.map(String::len).sum();
         assert!(kept <= 4 * limits::MAX_PROGRESS_BYTES, "{kept} bytes");

@@ -37,6 +37,7 @@ fn every_route_responds_as_documented() {
         check("p", "GET /", "", b"", 404);
         let text = check("p", "GET /api/v1/results/by-node/n1/p", "", b"", 405);
         assert!(text.contains("\r\nallow: PUT\r\n"), "{text}");
+        assert!(text.ends_with("\r\n\r\nthis path takes PUT, not GET\n"), "{text}");
         let digest = "Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:\r\n";
         check("p", n1, digest, b"not abc", 400);
         check("p", n1, "Repr-Digest: sha-256=abc\r\n", b"abc", 400);
@@ -66,7 +67,15 @@ fn every_route_responds_as_documented() {
             check("p", &format!("POST /api/v1/{path}"), "", br#"{"msg":"hi","total":2}"#, 200);
         }
         check("p", "POST /api/v1/progress/by-node/n3/p", "", b"{}", 403);
-        check("q", "POST /api/v1/progress/global/q", "", b"", 400);
+        for (body, reason) in [
+            (&b""[..], "EOF while parsing"),
+            (br#"{"total":"five"}"#, "invalid type: string \"five\""),
+            (b"[]", "invalid type: sequence, expected a progress update"),
+        ] {
+            let text = check("q", "POST /api/v1/progress/global/q", "", body, 400);
+            let line = text.lines().last().unwrap();
+            assert!(line.starts_with("the progress is malformed: ") && line.contains(reason), "{text}");
+        }
         check("q", "POST /api/v1/progress/global/q", "", &vec![b' '; (4 << 20) + 1], 413);
         check("q", "GET /api/v1/health/global/q", "", b"", 200);
         check("p", "GET /api/v1/health/by-node/n3/p", "", b"", 403);
