@@ -69,6 +69,23 @@ pub fn cut_bytes(text: &str, max: usize) -> String {
     if part.len() == text.len() { text.to_owned() } else { format!("{part}…") }
 }
 
+/// A message of at most `max` bytes: what precedes a `; ` is cut, so that the advice behind it is kept.
+pub fn cut_before_advice(message: &str, max: usize) -> String {
+    const ELLIPSIS_BYTES: usize = '…'.len_utf8();
+    if message.len() <= max {
+        return message.to_owned();
+    }
+    // An advice may have several parts: it begins at the first mark behind which all fits.
+    let mut marks = message.match_indices("; ").map(|(at, _)| at);
+    match marks.find(|at| message.len() - at <= max / 4 * 3) {
+        Some(at) => {
+            let (cause, advice) = message.split_at(at);
+            format!("{}{advice}", cut_bytes(cause, max - advice.len() - ELLIPSIS_BYTES))
+        }
+        None => cut_bytes(message, max - ELLIPSIS_BYTES),
+    }
+}
+
 /// At most `max` bytes from the end of a text, from the start of a character.
 pub fn tail(text: &str, max: usize) -> &str {
     let start = (text.len().saturating_sub(max)..).find(|start| text.is_char_boundary(*start));
@@ -165,6 +182,20 @@ mod tests {
         assert_eq!(cut_bytes("äöü", 6), "äöü");
         assert_eq!(cut_bytes("äöü", 5), "äö…");
         assert_eq!((tail("äöü", 6), tail("äöü", 5), tail("äöü", 0)), ("äöü", "öü", ""));
+    }
+
+    #[test]
+    fn cut_message_keeps_its_advice() {
+        for (message, expected) in [
+            ("short; advice", "short; advice"),
+            ("a cause that is long; do this; or that", "a cause that…; do this; or that"),
+            ("first; then a cause that is long; do it", "first; then a cause…; do it"),
+            ("a cause without any advice, but long", "a cause without any advice, …"),
+            ("x; an advice that is itself too long", "x; an advice that is itself …"),
+        ] {
+            let cut = cut_before_advice(message, 31);
+            assert_eq!((cut.as_str(), cut.len() <= 31), (expected, true));
+        }
     }
 
     #[test]

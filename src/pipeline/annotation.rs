@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::item;
 use crate::status::{self, Entry, Run};
-use base::visible::cut;
+use base::visible::{cut, cut_before_advice};
 use client::protocol::Progress;
 
 /// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of annotations in
@@ -19,6 +19,8 @@ const ANNOTATION_BYTES: usize = 200 << 10;
 const MANY: &str = "*";
 /// Maximum length of a text and of a list once a document has to be shortened.
 const MAX_ITEMS: usize = 100;
+/// Maximum length of the message of an entry then, which is a cause and its remedy.
+const MAX_MESSAGE: usize = 300;
 /// Maximum numbers of entries of one plugin, status and result that are not merged: the first number that fits.
 const MAX_KEPT: [usize; 4] = [200, 50, 10, 0];
 
@@ -64,7 +66,7 @@ fn shorten_texts(run: &mut Run) {
         entry.plugin = cut(&entry.plugin, MAX_ITEMS).into();
         // The message says as much.
         entry.lost = None;
-        entry.message = entry.message.take().map(|message| cut(&message, 2 * MAX_ITEMS).into());
+        entry.message = entry.message.take().map(|message| cut_before_advice(&message, MAX_MESSAGE));
         entry.result_status = cut(&entry.result_status, MAX_ITEMS).into();
         entry.result_counts = entry.result_counts.take().map(few);
         entry.progress = entry.progress.take().map(|progress| {
@@ -189,6 +191,17 @@ mod tests {
             assert_eq!(total(&fitted), nodes as u64, "{nodes} {failed} {running}");
             assert_eq!(fitted.truncated, whole > ANNOTATION_BYTES, "{nodes} {failed} {running}");
         }
+    }
+
+    #[test]
+    fn shortened_message_keeps_its_remedy() {
+        let mut document = run(2_000, 2_000, 0);
+        let remedy = "; look at its pod, its node and the network";
+        for entry in document.plugins.iter_mut().flatten() {
+            entry.message.as_mut().unwrap().push_str(remedy);
+        }
+        let message = shorten(document).plugins.unwrap()[0].message.clone().unwrap();
+        assert!(message.ends_with(remedy) && message.len() <= MAX_MESSAGE, "{message}");
     }
 
     #[test]

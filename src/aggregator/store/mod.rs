@@ -178,7 +178,7 @@ impl Store {
             );
         }
         let body = serde_json::Value::from(failure.report.clone()).to_string();
-        let error = visible::cut_bytes(failure.error(), limits::MAX_SENTENCE_BYTES);
+        let error = visible::cut_before_advice(failure.error(), limits::MAX_SENTENCE_BYTES);
         for id in ids {
             match self.put_error(&id, &error, failure.kind, body.as_bytes()) {
                 // A result may have arrived meanwhile.
@@ -415,7 +415,7 @@ impl Store {
         // Only the aggregator decides that a time limit is over.
         let skipped = FailureKind::of(&error) == FailureKind::Skipped;
         let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
-        let error = visible::cut_bytes(&error, limits::MAX_SENTENCE_BYTES);
+        let error = visible::cut_before_advice(&error, limits::MAX_SENTENCE_BYTES);
         // The same report is not written again, and the number of different ones is limited.
         if before == Some(ResultState::Failed { error: error.clone(), kind }) {
             return Ok(());
