@@ -17,7 +17,7 @@ use notify::{RecursiveMode, Watcher as _};
 
 use base::retry::patiently;
 use base::stop::Stop;
-use base::sys::Opened;
+use base::sys::{self, Opened};
 use client::protocol::{ContainersEnd, DONE_FILE};
 
 /// Maximum interval between two looks.
@@ -30,6 +30,8 @@ const SETTLED_WRONG: Duration = Duration::from_secs(2);
 const CONTENT_LIMIT: u64 = 64 * 1024;
 /// Maximum characters of a done file quoted in a message.
 const QUOTED: usize = 200;
+/// Free bytes below which a disk is full: a block, which the path of a result needs.
+const MIN_FREE_BYTES: u64 = 4 << 10;
 
 /// How a worker learns that all other containers of its pod have succeeded.
 #[derive(Clone, Default)]
@@ -216,7 +218,7 @@ impl ResultsDir {
             .map_err(|_| "the done file does not contain text".to_owned())?
             .trim();
         if text.is_empty() {
-            return Err("the done file is empty; it must contain the path of the result".into());
+            return Err(why_empty(&self.dir, sys::free_bytes(&self.dir)));
         }
         let (given, beside) = (self.here(text), self.dir.join(text));
         let quoted = base::visible::cut(text, QUOTED);
@@ -284,6 +286,18 @@ impl ResultsDir {
         // Fails on a link that is new.
         patiently(|| Opened::beneath(&parent, &name))
     }
+}
+
+/// The error for an empty done file, which a program leaves that cannot write to a full disk.
+fn why_empty(dir: &Path, free_bytes: u64) -> String {
+    if free_bytes >= MIN_FREE_BYTES {
+        return "the done file is empty; it must contain the path of the result".into();
+    }
+    format!(
+        "the done file is empty because the disk of the results folder `{}` is full; free space on the node's disk, or \
+         raise the `sizeLimit` of the volume `results`",
+        dir.display()
+    )
 }
 
 /// Signals `wake` at every event of `files`.
@@ -421,6 +435,16 @@ mod tests {
         check("empty", "", |_| Err("is empty"));
         check("blank", " \n", |_| Err("is empty"));
         check("missing", "DIR/none\n", |_| Err("/none`, which cannot be read"));
+    }
+
+    #[test]
+    fn full_disk_explains_an_empty_done_file() {
+        for (free_bytes, words) in
+            [(0, "is full; free space"), (4_095, "is full"), (4_096, "must contain the path")]
+        {
+            let why = why_empty(Path::new("/results"), free_bytes);
+            assert!(why.contains(words), "{free_bytes}: {why}");
+        }
     }
 
     #[test]
