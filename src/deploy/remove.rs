@@ -69,11 +69,7 @@ impl Removal {
             log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
         }
         if run.is_foreign && !self.all {
-            log::warn!(
-                "the run did not make the namespace {0}: only what belongs to the run is removed; \
-                 `kubectl delete namespace {0}` removes the rest with everything in it",
-                self.namespace
-            );
+            log::warn!("{}", self.why_kept(&run));
             work.empty(&run);
         } else {
             work.namespace(&self.namespace, format!("Namespace \"{}\" has been deleted", self.namespace));
@@ -104,6 +100,21 @@ impl Removal {
         }
         ensure!(work.failures.is_empty(), "{}", work.failures.join("; "));
         Ok(Remaining { targets: work.left, e2e: self.all && others.is_empty() })
+    }
+
+    /// Why the namespace is kept.
+    fn why_kept(&self, run: &RunObjects) -> String {
+        let namespace = &self.namespace;
+        if run.is_unreadable {
+            return format!(
+                "this account may not read the namespace {namespace}, so it is not known whether the run made it: only \
+                 what belongs to the run is removed"
+            );
+        }
+        format!(
+            "the run did not make the namespace {namespace}: only what belongs to the run is removed; \
+             `kubectl delete namespace {namespace}` removes the rest with everything in it"
+        )
     }
 
     /// Other namespaces with an aggregator.
@@ -283,6 +294,8 @@ struct RunObjects {
     is_absent: bool,
     /// Whether its namespace was created before the run, or by an unknown creator.
     is_foreign: bool,
+    /// Whether its namespace may not be read.
+    is_unreadable: bool,
     /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
     plugins: Vec<String>,
@@ -295,7 +308,10 @@ impl RunObjects {
         let home = match client.find(&Resource::NAMESPACES, "", namespace) {
             Ok(None) => return Ok(Self { is_absent: true, ..run }),
             // An account that may not read a namespace did not create it.
-            Err(error) if error.is_forbidden() => Value::Null,
+            Err(error) if error.is_forbidden() => {
+                run.is_unreadable = true;
+                Value::Null
+            }
             home => home?.unwrap_or_default(),
         };
         if home.is_terminating() {

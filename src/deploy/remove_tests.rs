@@ -180,6 +180,28 @@ fn refusals_are_reported_after_all_attempts() {
 }
 
 #[test]
+fn unreadable_namespace_is_kept_without_a_guess() {
+    for (may_read, words) in [
+        (true, "the run did not make the namespace one"),
+        (false, "this account may not read the namespace one, so it is not known whether the run made it"),
+    ] {
+        let api = ApiServer::start();
+        run(&api, "one", 3_600, "clusterAdmin");
+        if !may_read {
+            api.fault(Fault::on("GET /api/v1/namespaces/one").status(
+                403,
+                "Forbidden",
+                "namespaces is forbidden",
+            ));
+        }
+        let run = RunObjects::read(&client(&api), "one").unwrap();
+        assert!(run.is_foreign);
+        let why = removal("one").why_kept(&run);
+        assert!(why.starts_with(words), "{why}");
+    }
+}
+
+#[test]
 fn only_the_very_object_is_removed_without_grace() {
     let api = ApiServer::start();
     let pods = "/api/v1/namespaces/default/pods";
