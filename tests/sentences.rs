@@ -19,11 +19,7 @@ const SENTENCES: &[(&str, &str, i32)] = &[
     ("failed", "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.", 1),
     ("complete", "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.", 0),
     ("post-processing", "Sonobuoy plugins have completed. Preparing results for download.", 0),
-    (
-        "x",
-        "Sonobuoy is in unknown state \"x\". Please report a bug at the page that this program comes from",
-        0,
-    ),
+    ("x", "Sonobuoy is in unknown state \"x\". Please report a bug in sonobuoy v0.60.0", 0),
 ];
 
 /// The same for an aggregator without a published status: its pod's phase, and the reason why its container waits.
@@ -59,8 +55,8 @@ const SILENT_SENTENCES: &[(&str, &str, &str, i32)] = &[
     (
         "Succeeded",
         "",
-        "The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, submit a bug to \
-         the page that this program comes from.",
+        "The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, please report a \
+         bug in sonobuoy v0.60.0.",
         1,
     ),
     ("Failed", "", "The Sonobuoy aggregator is in the 'Failed' state. Use kubectl to debug further.", 1),

@@ -511,6 +511,26 @@ fn documented_requests_work() {
 }
 
 #[test]
+fn credentials_name_the_namespace_and_the_authority() {
+    let mut served = Served::new(None);
+    assert_eq!(served.cluster.worker("p").send("global"), 200);
+    served.ask("wait").stdout_has("Sonobuoy has completed").run();
+    let map = "/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority";
+    let published = served.cluster.api.get(map).unwrap()["data"].clone();
+    served.credentials["namespace"] = json!("elsewhere");
+    served
+        .ask("status -n sonobuoy")
+        .status(1)
+        .stderr_has("belong to the run in namespace `elsewhere`")
+        .run_any();
+    served.ask("status").stdout_has("has completed").run_any();
+    served.ask("retrieve").stderr_has("was not checked: the certificate").run_any();
+    served.credentials["run"] = published["run"].clone();
+    served.credentials["authority"] = published["authority.crt"].clone();
+    served.ask("retrieve").stderr_has("is sealed by the authority of run").run_any();
+}
+
+#[test]
 fn status_service_works_without_the_api_server() {
     let silent = Fault::on("PATCH ").times(1_000).slow(std::time::Duration::from_secs(60));
     let served = Served::new(Some(silent));

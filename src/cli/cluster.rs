@@ -72,7 +72,7 @@ pub(crate) fn namespace(args: Args) -> Result<String> {
 /// namespace of the kubeconfig's context has a run, that one.
 pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     let name = namespace(args)?;
-    if args.given("namespace") || sys::variable(NAMESPACE).is_some() {
+    if names_namespace(args) {
         return Ok(name);
     }
     let has_run =
@@ -86,6 +86,27 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
         return Ok(of_context);
     }
     Ok(name)
+}
+
+/// Whether the flag or the variable names a namespace.
+fn names_namespace(args: Args) -> bool {
+    args.given("namespace") || sys::variable(NAMESPACE).is_some()
+}
+
+/// The namespace of the run to look at, and the credentials of its status service. Credentials that the user names say which
+/// run is meant; without them, or with a namespace as well, `namespace` decides.
+pub(crate) fn run_of(
+    args: Args,
+    namespace: impl FnOnce() -> Result<String>,
+) -> Result<(String, Option<Credentials>)> {
+    if named(args) && !names_namespace(args) {
+        let service = service(args, None, false)?;
+        let of_file = service.as_ref().map(|service| service.namespace.clone());
+        return Ok((of_file.filter(|name| !name.is_empty()).map_or_else(namespace, Ok)?, service));
+    }
+    let namespace = namespace()?;
+    let service = service(args, Some(&namespace), false)?;
+    Ok((namespace, service))
 }
 
 /// The API server's version, such as `v1.31.2`, including vendor suffixes.
@@ -107,9 +128,9 @@ pub(crate) fn credentials(args: Args) -> PathBuf {
     args.text_or("credentials", "SONOBUOY_CREDENTIALS").unwrap_or_else(|| service::FILE.into()).into()
 }
 
-/// The credentials of the run's status service, if they are usable. A named file that does not exist is an error,
+/// The credentials of the status service of the run in `namespace`, or of any run, if they are usable. A named file that does not exist is an error,
 /// unless this command `writes` it: then its failure was reported.
-pub(crate) fn service(args: Args, namespace: &str, writes: bool) -> Result<Option<Credentials>> {
+pub(crate) fn service(args: Args, namespace: Option<&str>, writes: bool) -> Result<Option<Credentials>> {
     let path = credentials(args);
     if path.as_os_str() != service::STREAM {
         let found = Credentials::read(&path, namespace);
@@ -129,16 +150,12 @@ pub(crate) fn service(args: Args, namespace: &str, writes: bool) -> Result<Optio
     Ok(usable(args, Credentials::take(stdin.lock(), namespace).context("standard input")))
 }
 
-/// Access to a run: its cluster, its status service, or both.
-pub(crate) fn to_run(
-    args: Args,
-    namespace: &str,
-    stop: &Stop,
-) -> Result<(Option<Client>, Option<Credentials>)> {
-    let service = service(args, namespace, false)?;
+/// Access to a run: its namespace, and its cluster, its status service, or both.
+pub(crate) fn to_run(args: Args, stop: &Stop) -> Result<(String, Option<Client>, Option<Credentials>)> {
+    let (namespace, service) = run_of(args, || namespace_of_run(args))?;
     Ok(match client(args) {
-        Err(_) if service.is_some() => (None, service),
-        client => (Some(client?.under(stop)), service),
+        Err(_) if service.is_some() => (namespace, None, service),
+        client => (namespace, Some(client?.under(stop)), service),
     })
 }
 

@@ -85,13 +85,12 @@ fn end_report(exit: Option<Exit>, is_sealed: bool) -> u8 {
 /// The archive of the run in the cluster, or its results so far, in a temporary folder.
 fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let stop = output::stop_on_signal()?;
-    let namespace = cluster::namespace_of_run(args)?;
+    let (namespace, client, service) = cluster::to_run(args, &stop)?;
     if let (Some(word), None) = (args.text("node"), args.text("namespace")) {
         log::info!(
             "looking in namespace `{namespace}`: `-n {word}` of `results` names a node, `--namespace` a namespace"
         );
     }
-    let (client, service) = cluster::to_run(args, &namespace, &stop)?;
     let folder = temp::Folder::new()?;
     let retrieval = Retrieval {
         client: client.as_ref(),

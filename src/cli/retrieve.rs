@@ -24,8 +24,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     // What is private as an archive is private unpacked.
     sys::create_private_files();
     let into = Path::new(args.text("dir").unwrap_or("."));
-    let namespace = &cluster::namespace_of_run(args)?;
-    let (client, service) = cluster::to_run(args, namespace, &stop)?;
+    let (namespace, client, service) = cluster::to_run(args, &stop)?;
     let retrieval = Retrieval {
         client: client.as_ref(),
         from: args.word("retrieve-path"),
@@ -34,7 +33,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         service: service.as_ref(),
         force: args.on("force"),
         keep_seal: !args.on("extract"),
-        ..Retrieval::new(namespace, into)
+        ..Retrieval::new(&namespace, into)
     };
     let fetched = fetch(args, &retrieval, &stop).and_then(|mut paths| {
         if args.on("extract") {

@@ -94,10 +94,21 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     if is_terminal {
         log::info!("the run in namespace `{namespace}` was created: {} objects", objects.len());
     }
+    let run_id = deploy::configured_run(&objects);
+    let authorities = Authorities::of_user().ok();
     // The run exists, and its annotation has the status as well.
     let mut show_way = |client: &Client| {
         let Some(service) = &service else { return };
-        let written = service.credentials(client, &namespace).and_then(|found| match file.take() {
+        let learn = || {
+            let authorities = authorities.as_ref()?;
+            let run = authorities.learn_soon(client, &namespace, run_id.as_deref())?;
+            Some((authorities.of(&run)?, run))
+        };
+        let found = service.credentials(client, &namespace).map(|found| match learn() {
+            Some((authority, run)) => found.with_authority(&run, authority),
+            None => found,
+        });
+        let written = found.and_then(|found| match file.take() {
             None => found.to_text().map(|text| output::data(&text)),
             Some(file) => found.write(file),
         });
@@ -107,10 +118,9 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             Err(error) => log::warn!("the status service cannot be used: {error:#}"),
         }
     };
-    let run_id = deploy::configured_run(&objects);
     let Some(wait) = wait else {
         show_way(&client);
-        if let Ok(authorities) = Authorities::of_user() {
+        if let (Some(authorities), None) = (&authorities, &service) {
             authorities.learn_soon(&client, &namespace, run_id.as_deref());
         }
         if is_terminal {
@@ -118,7 +128,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         }
         return Ok(0);
     };
-    let wait = wait.learning_authority(StartedRun { id: run_id });
+    let wait = wait.learning_authority(StartedRun { id: run_id.clone() });
     // A load balancer may take longer than the run.
     let over = client.stop().child();
     let until_then = client.under(&over);
@@ -129,7 +139,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         over.stop();
         waited
     })?;
-    let service = if streamed { None } else { cluster::service(args, &namespace, true)? };
+    let service = if streamed { None } else { cluster::service(args, Some(&namespace), true)? };
     let code = afterwards.run(Some(&client), &namespace, Some(&run), service.as_ref(), client.stop())?;
     Ok(conclude(&run, code, &namespace))
 }

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 
 use super::flag::{Args, interrupted, usage_error};
 use super::{cluster, output, run_args};
+use crate::names::VERSION;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
@@ -19,19 +20,14 @@ use base::stop::Stop;
 use base::visible;
 use client::protocol::Progress;
 
-/// The page for bug reports.
-const BUGS: &str = "the page that this program comes from";
 /// Maximum lines of messages, and bytes of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
 const MAX_NOTE: usize = 440;
-/// Of a long note, the bytes that are kept at its end.
-const NOTE_END: usize = 150;
 /// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
 
 /// Runs `status`.
 pub(crate) fn run(args: Args) -> Result<u8> {
-    let namespace = &cluster::namespace_of_run(args)?;
     let (watched, word) = (args.on("watch"), args.text("output"));
     if let Some(word) = word.filter(|word| watched && !output::PROGRESS.contains(word)) {
         let words = output::PROGRESS.join(", ");
@@ -43,7 +39,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         _ if args.on("show-all") || args.on("all") => "wide",
         _ => "",
     };
-    let service = cluster::service(args, namespace, false)?;
+    let (namespace, service) = &cluster::run_of(args, || cluster::namespace_of_run(args))?;
     let source = cluster::source(args, service.as_ref(), watched, &Stop::new())?;
     // A missing run is an error, also with `--watch`.
     let mut state = source.read(namespace)?;
@@ -237,7 +233,7 @@ fn sentence(run: &Run) -> String {
         FAILED => "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.".into(),
         COMPLETE => "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.".into(),
         POST_PROCESSING => "Sonobuoy plugins have completed. Preparing results for download.".into(),
-        other => format!("Sonobuoy is in unknown state \"{}\". Please report a bug at {BUGS}", visible::line(other)),
+        other => format!("Sonobuoy is in unknown state \"{}\". Please report a bug in sonobuoy {VERSION}", visible::line(other)),
     }
 }
 
@@ -247,7 +243,7 @@ fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
         ("Running", _) => "The Sonobuoy aggregator is running but is unable to obtain the plugin status information.\n\nIf this state persists, use kubectl to debug further.".into(),
         ("Pending", Some(said)) => format!("The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the attached message: {}", visible::line(said)),
         ("Pending", None) => "The Sonobuoy aggregator is in the 'Pending' state. This is normal as the pod is created and begins to run, but if this state persists, use kubectl to debug further.".into(),
-        ("Succeeded", _) => format!("The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, submit a bug to {BUGS}."),
+        ("Succeeded", _) => format!("The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, please report a bug in sonobuoy {VERSION}."),
         (other, _) => format!("The Sonobuoy aggregator is in the '{}' state. Use kubectl to debug further.", visible::line(other)),
     }
 }
@@ -279,15 +275,9 @@ fn notes(run: &Run) -> Vec<String> {
 
 /// Problems of plugins, a line of limited length per plugin and cause.
 fn troubles(run: &Run) -> Vec<String> {
-    let line = |trouble: &Trouble| {
-        let line = progress_view::sentence(trouble, MAX_PLACES);
-        if line.len() <= MAX_NOTE {
-            return line;
-        }
-        // The remedy is at the end.
-        format!("{} {}", visible::cut_bytes(&line, MAX_NOTE - NOTE_END), visible::tail(&line, NOTE_END))
-    };
-    progress_view::troubles(run).iter().map(line).collect()
+    let sentences = progress_view::troubles(run).into_iter();
+    let sentences = sentences.map(|trouble| progress_view::sentence(&trouble, MAX_PLACES));
+    sentences.map(|sentence| visible::cut_before_advice(&sentence, MAX_NOTE)).collect()
 }
 
 /// Running tests, one line per plugin that reports them.
@@ -387,7 +377,7 @@ mod tests {
 
     #[test]
     fn long_note_keeps_its_end_and_is_shorter() {
-        let message = format!("{} the remedy", "é".repeat(240));
+        let message = format!("{}; the remedy; or another", "é".repeat(240));
         let entry = Entry {
             plugin: "p".into(),
             node: "n".into(),
@@ -396,7 +386,11 @@ mod tests {
             ..Entry::default()
         };
         let note = troubles(&Run { plugins: Some(vec![entry]), ..Run::default() }).concat();
-        assert!(note.ends_with("the remedy") && note.len() <= MAX_NOTE + 4, "{} bytes: {note}", note.len());
+        assert!(
+            note.ends_with("…; the remedy; or another") && note.len() <= MAX_NOTE,
+            "{} bytes: {note}",
+            note.len()
+        );
     }
 
     #[test]

@@ -34,8 +34,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let afterwards = Afterwards::asked(args, upload(args, false)?)?;
     let stop = Stop::new();
     let per_test = request.per_test()?;
-    let namespace = request.config.namespace;
-    let service = cluster::service(args, &namespace, false)?;
+    let (namespace, service) = cluster::run_of(args, || Ok(request.config.namespace))?;
     let source = cluster::source(args, service.as_ref(), true, &stop)?;
     let client = match source.cluster() {
         Some(client) => Some(client.clone()),
@@ -107,7 +106,7 @@ impl Wait {
                 // The earlier the certificate is stored, the less time for tampering.
                 if let (Some(RunState::Told(_)), Some((run, authorities)), Some(client)) =
                     (&state, &unlearned, source.cluster())
-                    && authorities.learn(client, namespace, run.id.as_deref())
+                    && authorities.learn(client, namespace, run.id.as_deref()).is_some()
                 {
                     unlearned = None;
                 }

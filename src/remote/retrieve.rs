@@ -417,11 +417,15 @@ impl Retrieval<'_> {
         Ok(())
     }
 
-    /// The authority of the run that is being retrieved, which is learned from its cluster unless it is known.
+    /// The authority of the run that is being retrieved: the one that is known here, that of the credentials, or the one that
+    /// its cluster publishes.
     fn authority(&self, run: &str) -> Option<KnownAuthority> {
-        let authorities = Authorities::of_user().ok()?;
-        authorities.of(run).or_else(|| {
-            authorities.learn(self.client?, self.namespace, Some(run)).then(|| authorities.of(run))?
+        let authorities = Authorities::of_user().ok();
+        let known = authorities.as_ref().and_then(|authorities| authorities.of(run));
+        known.or_else(|| self.service?.authority(run)).or_else(|| {
+            let authorities = authorities?;
+            authorities.learn(self.client?, self.namespace, Some(run))?;
+            authorities.of(run)
         })
     }
 
@@ -701,6 +705,9 @@ mod tests {
             client_key: own.key_pem,
             server_name: NAME.into(),
             namespace: "ns".into(),
+            run: String::new(),
+            authority: String::new(),
+            path: PathBuf::new(),
         };
         let sha256: String = ring::digest::digest(&ring::digest::SHA256, promised)
             .as_ref()

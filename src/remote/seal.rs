@@ -251,38 +251,35 @@ impl Authorities {
         write().at("cannot keep the authority's certificate in", &path)
     }
 
-    /// Stores the certificate of a run that was just started: its aggregator publishes it at startup. The wait is
-    /// short, since `retrieve` looks for it again.
-    pub(crate) fn learn_soon(&self, client: &Client, namespace: &str, run: Option<&str>) {
+    /// Stores the certificate of a run that was just started, as [`Self::learn`] does: its aggregator publishes it at
+    /// startup. The wait is short, since `retrieve` looks for it again.
+    pub(crate) fn learn_soon(&self, client: &Client, namespace: &str, run: Option<&str>) -> Option<String> {
         let client = client.once(LEARN_TIMEOUT);
         let end = Instant::now() + START_TIMEOUT;
-        while !self.learn(&client, namespace, run)
-            && Instant::now() < end
-            && !client.stop().wait(LOOK_INTERVAL)
-        {
+        loop {
+            let learned = self.learn(&client, namespace, run);
+            if learned.is_some() || Instant::now() >= end || client.stop().wait(LOOK_INTERVAL) {
+                return learned;
+            }
             let pod = state::find(&client, namespace).ok().flatten();
             if !pod.is_some_and(|pod| pod["spec"]["nodeName"].is_string()) {
-                return;
+                return None;
             }
         }
     }
 
-    /// Stores the certificate of `run` if it is the one that is published in the namespace; returns whether it is
-    /// stored now. If the aggregator chooses the identifier (`None`), it must be derived from the authority's key, so
+    /// Stores the certificate of `run` if it is the one that is published in the namespace; returns the run whose
+    /// certificate is stored now. If the aggregator chooses the identifier (`None`), it must be derived from the authority's key, so
     /// that the certificate cannot be that of another run. Never delays a command for long.
-    pub(crate) fn learn(&self, client: &Client, namespace: &str, run: Option<&str>) -> bool {
-        let Some((published, certificate)) = published(client, namespace) else { return false };
+    pub(crate) fn learn(&self, client: &Client, namespace: &str, run: Option<&str>) -> Option<String> {
+        let (published, certificate) = published(client, namespace)?;
         if run.map_or_else(|| !is_derived(&published), |run| run != published) {
             log::debug!("the authority of run {published} was not asked for, and is not kept");
-            return false;
+            return None;
         }
-        match self.keep(&published, &certificate, &describe_server(client.config())) {
-            Ok(()) => true,
-            Err(error) => {
-                log::warn!("{error:#}");
-                false
-            }
-        }
+        let kept = self.keep(&published, &certificate, &describe_server(client.config()));
+        kept.inspect_err(|error| log::warn!("{error:#}")).ok()?;
+        Some(published)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -14,8 +14,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::seal::KnownAuthority;
 use super::state::StatusSource;
-use crate::backplane::{Authority, Identity};
+use crate::backplane::{Authority, Identity, ensure_authority};
 use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
 use base::at::At as _;
 use base::clock;
@@ -73,6 +74,15 @@ pub(crate) struct Credentials {
     /// The namespace of the run.
     #[serde(default)]
     pub namespace: String,
+    /// The run that is sealed by `authority`; older files name none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub run: String,
+    /// Certificate of the run's authority, PEM, as learned when the run started.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub authority: String,
+    /// The file from which they were read.
+    #[serde(skip)]
+    pub path: PathBuf,
 }
 
 impl Service {
@@ -88,6 +98,9 @@ impl Service {
             client_key: client.key_pem,
             server_name: STATUS_SERVICE.into(),
             namespace: String::new(),
+            run: String::new(),
+            authority: String::new(),
+            path: PathBuf::new(),
         };
         Ok(Self { kind: kind.to_owned(), server: authority.server(STATUS_SERVICE)?, credentials })
     }
@@ -180,13 +193,14 @@ impl Credentials {
     }
 
     /// Reads the file; `None` if it does not exist. A rejected file is an error that says why.
-    pub(crate) fn read(path: &Path, namespace: &str) -> Result<Option<Self>> {
+    pub(crate) fn read(path: &Path, namespace: Option<&str>) -> Result<Option<Self>> {
         let read = open(path).and_then(|file| file.map(|file| Self::take(file, namespace)).transpose());
-        read.at("cannot use", path)
+        let read = read.at("cannot use", path)?;
+        Ok(read.map(|credentials| Self { path: path.to_owned(), ..credentials }))
     }
 
-    /// Reads credentials of the run in `namespace`.
-    pub(crate) fn take(from: impl Read, namespace: &str) -> Result<Self> {
+    /// Reads credentials of the run in `namespace`, or of any run.
+    pub(crate) fn take(from: impl Read, namespace: Option<&str>) -> Result<Self> {
         let read: Self = serde_json::from_reader(from.take(MAX_FILE_BYTES))?;
         let created = &read.created_at;
         let time = clock::parse_rfc3339(created).context("`created_at` is not a time")?;
@@ -200,8 +214,8 @@ impl Credentials {
             ),
             _ => {}
         }
-        if !read.namespace.is_empty() && read.namespace != namespace {
-            let own = &read.namespace;
+        let own = &read.namespace;
+        if let Some(namespace) = namespace.filter(|name| !own.is_empty() && own != name) {
             bail!(
                 "its credentials belong to the run in namespace `{own}`, not `{namespace}`; add `-n {own}`"
             );
@@ -210,6 +224,23 @@ impl Credentials {
             bail!("`host_address` is empty");
         }
         Ok(read)
+    }
+
+    /// Adds the authority of the run, so that seals can be checked where the run was not started.
+    #[must_use]
+    pub(crate) fn with_authority(self, run: &str, authority: KnownAuthority) -> Self {
+        Self { run: run.to_owned(), authority: authority.certificate, ..self }
+    }
+
+    /// The authority of `run`, if the file has it.
+    pub(crate) fn authority(&self, run: &str) -> Option<KnownAuthority> {
+        let is_of_run =
+            !self.authority.is_empty() && self.run == run && ensure_authority(run, &self.authority).is_ok();
+        is_of_run.then(|| KnownAuthority {
+            path: self.path.clone(),
+            certificate: self.authority.clone(),
+            server: None,
+        })
     }
 
     /// The service as a source, without connecting.
@@ -328,6 +359,9 @@ mod tests {
             client_key: "k".into(),
             server_name: STATUS_SERVICE.into(),
             namespace: "ns".into(),
+            run: String::new(),
+            authority: String::new(),
+            path: PathBuf::new(),
         }
     }
 
@@ -335,22 +369,46 @@ mod tests {
         credentials.write(reserve(path)?)
     }
 
+    /// The credentials of a file as they were written.
+    fn read(path: &Path) -> Result<Option<Credentials>> {
+        let read = Credentials::read(path, Some("ns"))?;
+        Ok(read.map(|credentials| Credentials { path: PathBuf::new(), ..credentials }))
+    }
+
+    #[test]
+    fn authority_is_used_for_its_run_only() {
+        let authority = Authority::new(MAX_FILE_AGE).unwrap();
+        let (run, certificate) = (authority.run(), authority.certificate_pem());
+        let known = |certificate: &str| KnownAuthority {
+            path: PathBuf::new(),
+            certificate: certificate.to_owned(),
+            server: None,
+        };
+        let own = credentials().with_authority(&run, known(&certificate));
+        assert_eq!(own.authority(&run), Some(known(&certificate)));
+        assert_eq!(own.authority("other"), None);
+        assert_eq!(credentials().authority(""), None, "an older file");
+        let forged = Authority::new(MAX_FILE_AGE).unwrap().certificate_pem();
+        let forged = credentials().with_authority(&run, known(&forged));
+        assert_eq!(forged.authority(&run), None, "the run is derived from another key");
+    }
+
     #[cfg(unix)] // its links and modes
     #[test]
     fn credentials_file_must_belong_to_the_user() {
         let folder = base::temp::Folder::new().unwrap();
         let (path, own) = (folder.join("f.json"), credentials());
-        assert_eq!(Credentials::read(&path, "ns").unwrap(), None);
+        assert_eq!(read(&path).unwrap(), None);
         write(&own, &path).unwrap();
         assert_eq!(sys::mode(&fs::metadata(&path).unwrap()) & 0o777, 0o600);
-        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(own));
+        assert_eq!(read(&path).unwrap(), Some(own));
         sys::set_mode(&path, 0o644).unwrap();
-        let error = format!("{:#}", Credentials::read(&path, "ns").unwrap_err());
+        let error = format!("{:#}", read(&path).unwrap_err());
         assert!(error.contains("others may read or write it"), "{error}");
         let link = folder.join("link.json");
         sys::symlink(&path, &link).unwrap();
         assert!(write(&credentials(), &link).is_err());
-        assert!(Credentials::read(&link, "ns").is_err());
+        assert!(read(&link).is_err());
         let other = folder.join("other.json");
         fs::write(&other, "{}").unwrap();
         sys::set_mode(&other, 0o600).unwrap();
@@ -365,9 +423,9 @@ mod tests {
         write(&own, &path).unwrap();
         let newer = Credentials { host_address: "https://10.0.0.2:8443/".into(), ..credentials() };
         let file = reserve(&path).unwrap();
-        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(own));
+        assert_eq!(read(&path).unwrap(), Some(own));
         newer.write(file).unwrap();
-        assert_eq!(Credentials::read(&path, "ns").unwrap(), Some(newer));
+        assert_eq!(read(&path).unwrap(), Some(newer));
         drop(reserve(&path).unwrap());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "an unused reservation leaves no file");
         let missing = folder.join("missing/f.json");
@@ -395,7 +453,7 @@ mod tests {
             (empty, "ns", "`host_address` is empty"),
             ("{}".into(), "ns", "missing field `host_address`"),
         ] {
-            match Credentials::take(text.as_bytes(), namespace) {
+            match Credentials::take(text.as_bytes(), Some(namespace)) {
                 Ok(_) => assert_eq!(words, "", "{text}"),
                 Err(error) => assert!(!words.is_empty() && error.to_string().contains(words), "{error:#}"),
             }
