@@ -133,8 +133,8 @@ pub fn untee() {
 fn filter(level: &str) -> LevelFilter {
     match level.to_ascii_lowercase().as_str() {
         "warning" => LevelFilter::Warn,
-        // No message is fatal or a panic, so these two levels mean silence.
-        "fatal" | "panic" => LevelFilter::Off,
+        // An error is the most severe message, and the only trace of why a program failed.
+        "fatal" | "panic" => LevelFilter::Error,
         level => level.parse().unwrap_or(LevelFilter::Info),
     }
 }

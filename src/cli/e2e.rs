@@ -4,9 +4,9 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::flag::Args;
 use super::{cluster, output, run_args};
-use crate::image::CONFORMANCE;
 use crate::image::conformance::Tests;
 use crate::image::lists::{ListSource, tags};
+use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
 use crate::plugin::focus::{MODES, Mode};
 use base::Joined as _;
 use base::pattern;
@@ -60,7 +60,11 @@ fn list(args: Args) -> Result<Vec<String>> {
         "image" | "offline" => {
             let image = match args.text("kube-conformance-image") {
                 Some(image) => image.to_owned(),
-                None => format!("{}:{}", CONFORMANCE, version(args)?),
+                None => {
+                    let is_latest = args.text("version") == Some("latest");
+                    let repository = if is_latest { CONFORMANCE_LATEST } else { CONFORMANCE };
+                    format!("{repository}:{}", version(args)?)
+                }
             };
             output::exit_on_signal()?;
             Tests::fetch(&run_args::registries(args)?, &image, args.on("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
@@ -79,6 +83,8 @@ fn version(args: Args) -> Result<String> {
         None | Some("auto") => {
             cluster::release(args).context("no --version was given, so the cluster was asked")
         }
+        Some("latest") => run_args::latest_version(),
+        // `ignore` is passed on as it is, as in the original: the list decides.
         Some(version) => Ok(version.to_owned()),
     }
 }

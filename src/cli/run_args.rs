@@ -686,15 +686,18 @@ pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
             version
                 .map_err(|error| anyhow!("{error:#}; without a cluster, name it with --kubernetes-version"))
         }
-        "latest" => {
-            let answer = base::fetch::fetch(LATEST, MAX_FILE_BYTES)
-                .context("looking for the newest build of Kubernetes")?;
-            let version = String::from_utf8_lossy(&answer).trim().replacen('+', "_", 1);
-            ensure!(version.starts_with('v'), "`{LATEST}` does not name a version of Kubernetes");
-            Ok(version)
-        }
+        "latest" => latest_version(),
         version => Ok(version.into()),
     }
+}
+
+/// The newest build of Kubernetes, as the tag of its conformance image.
+pub(crate) fn latest_version() -> Result<String> {
+    let answer =
+        base::fetch::fetch(LATEST, MAX_FILE_BYTES).context("looking for the newest build of Kubernetes")?;
+    let version = String::from_utf8_lossy(&answer).trim().replacen('+', "_", 1);
+    ensure!(version.starts_with('v'), "`{LATEST}` does not name a version of Kubernetes");
+    Ok(version)
 }
 
 /// Whether to create roles and bindings; `Detect` queries the cluster's API groups.

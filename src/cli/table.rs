@@ -777,7 +777,11 @@ fn e2e() -> Command {
             )
             .default_value("online"),
             text("-m --mode WORD", "What to print: tests, tags or tagCounts").default_value("tests"),
-            version("--version VERSION", &["auto"], "Kubernetes version [default: that of the cluster]"),
+            version(
+                "--version VERSION",
+                &VERSIONS,
+                "Kubernetes version; auto: that of the cluster, latest: the newest build, ignore: none [default: auto]",
+            ),
             text("--kube-conformance-image IMAGE", "With --input=image: the conformance image"),
             unconfined(),
             text("--url URL", "With --input=online: where the lists are, as VERSION.gz each"),

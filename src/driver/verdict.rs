@@ -109,7 +109,7 @@ fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdic
     let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
     let limit = if on_failure { grace.restarts.max(MAX_FAILURES.into()) } else { grace.restarts };
     let (name, last) = (container["name"].text(), how(&container["lastState"]["terminated"]));
-    let reason = || format!("Container {name} has restarted unexpectedly {restarts} times{last}");
+    let reason = || format!("Container {name} has restarted unsuccessfully {restarts} times{last}");
     (restarts > limit).then(|| PodVerdict::Failed(reason()))
 }
 
@@ -398,7 +398,7 @@ mod tests {
     #[test]
     fn restarts_are_counted_in_init_containers_too() {
         let status = json!({"initContainerStatuses": [{"name": "i", "restartCount": 3, "lastState": {"terminated": {"exitCode": 7}}}]});
-        check(status, 0, "failed: Container i has restarted unexpectedly 3 times (exit code 7)");
+        check(status, 0, "failed: Container i has restarted unsuccessfully 3 times (exit code 7)");
     }
 
     #[test]

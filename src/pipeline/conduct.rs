@@ -295,7 +295,8 @@ pub(super) fn describe(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> R
         "CleanedUp": !plugin.definition.config.skip_cleanup,
         "ImagePullPolicy": config.image_pull_policy,
         "ImagePullSecrets": config.image_pull_secrets,
-        "CustomAnnotations": config.custom_annotations,
+        // Null without any, as Go writes a map that was never made.
+        "CustomAnnotations": Some(&config.custom_annotations).filter(|given| !given.is_empty()),
     });
     write_json(&dir.join(layout::DEFINITIONS[0]), &description)
 }
