@@ -77,7 +77,7 @@ pub fn cut_before_advice(message: &str, max: usize) -> String {
     }
     // An advice may have several parts: it begins at the first mark behind which all fits.
     let mut marks = message.match_indices("; ").map(|(at, _)| at);
-    match marks.find(|at| message.len() - at <= max / 4 * 3) {
+    match marks.find(|at| message.len() - at <= max / 2) {
         Some(at) => {
             let (cause, advice) = message.split_at(at);
             format!("{}{advice}", cut_bytes(cause, max - advice.len() - ELLIPSIS_BYTES))
@@ -188,13 +188,16 @@ mod tests {
     fn cut_message_keeps_its_advice() {
         for (message, expected) in [
             ("short; advice", "short; advice"),
-            ("a cause that is long; do this; or that", "a cause that…; do this; or that"),
-            ("first; then a cause that is long; do it", "first; then a cause…; do it"),
-            ("a cause without any advice, but long", "a cause without any advice, …"),
-            ("x; an advice that is itself too long", "x; an advice that is itself …"),
+            (
+                "a cause that is quite a bit longer; do this; or that",
+                "a cause that is qui…; do this; or that",
+            ),
+            ("first; then a cause that is rather long; do it", "first; then a cause that is ra…; do it"),
+            ("a cause without any advice, but very long indeed", "a cause without any advice, but very …"),
+            ("x; an advice that is itself much too long for it", "x; an advice that is itself much too …"),
         ] {
-            let cut = cut_before_advice(message, 31);
-            assert_eq!((cut.as_str(), cut.len() <= 31), (expected, true));
+            let cut = cut_before_advice(message, 40);
+            assert_eq!((cut.as_str(), cut.len() <= 40), (expected, true));
         }
     }
 

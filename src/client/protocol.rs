@@ -389,6 +389,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn time_limit_keeps_the_fixed_message_beside_its_cause() {
+        let failure = Failure::timed_out(ResultId::global("p"), "after 1h").because("node `n` is not ready");
+        let mut finding = Finding::Failure(failure);
+        finding.add(", while it ran x");
+        let Finding::Failure(failure) = finding else { unreachable!() };
+        assert_eq!(failure.error(), "node `n` is not ready; timeout: after 1h, while it ran x");
+        assert_eq!(failure.report["error"], TIMEOUT_SENTENCE);
+        assert_eq!(FailureKind::of(TIMEOUT_SENTENCE), FailureKind::TimedOut);
+        // The report of a plugin may have a field of that name.
+        let report = serde_json::json!({"error": "broken", "failure": "x"});
+        assert_eq!(Failure::error_in(report.as_object().unwrap()), "broken");
+    }
+
+    #[test]
     fn environment_identifies_the_result() {
         let check = |plugin: &str, node: Option<&str>, expected: Option<ResultId>| {
             let lookup = |name: &str| match name {

@@ -20,7 +20,7 @@ const MANY: &str = "*";
 /// Maximum length of a text and of a list once a document has to be shortened.
 const MAX_ITEMS: usize = 100;
 /// Maximum length of the message of an entry then, which is a cause and its remedy.
-const MAX_MESSAGE: usize = 300;
+const MAX_MESSAGE: usize = 400;
 /// Maximum numbers of entries of one plugin, status and result that are not merged: the first number that fits.
 const MAX_KEPT: [usize; 4] = [200, 50, 10, 0];
 

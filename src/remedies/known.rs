@@ -111,7 +111,7 @@ const KNOWN: &[(&str, &[&str])] = &[
     // A quota counts what a container does not state.
     (
         "give each container of the definition `resources` with the requests and limits that the quota counts, or the \
-         namespace a LimitRange with defaults; those of workers are `WorkerResources` of the configuration",
+         namespace a LimitRange with defaults",
         &["failed quota"],
     ),
     // A quota is used up.
