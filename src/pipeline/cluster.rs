@@ -55,6 +55,10 @@ impl ClusterRun<'_> {
         let pod = pod.as_ref();
         let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
+        // A killed container may have left a part of them.
+        for name in [layout::LAST_STATUS, layout::COMPLETE] {
+            temp::clean(self.folder, name).at("cannot read", self.folder)?;
+        }
         let uid = pod.map(uid).filter(|uid| !uid.is_empty());
         if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
             log::info!("the run is complete; its archive is in `{}`", self.folder.display());
