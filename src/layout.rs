@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const META: &str = "meta";
 /// The plugins in the archive.
 pub(crate) const INFO: &str = "meta/info.json";
+/// Marks an archive with the results so far of a run that continues.
+pub(crate) const PARTIAL: &str = "meta/partial";
 /// The run's settings, including the version.
 pub(crate) const CONFIG: &str = "meta/config.json";
 /// The aggregator's log.

@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read as _};
 
 use super::minor;
-use crate::item::plain;
-use crate::report::is_suite_node;
+use crate::item::{is_suite_node, plain};
 use crate::verdict::TestOutcome;
 use anyhow::{Result, ensure};
 use base::xml::{Lexer, Token};

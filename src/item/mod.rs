@@ -31,6 +31,14 @@ pub(crate) const FAILURE: &str = "failure";
 /// and, unless that is passed, a [`FAILURE`].
 pub(crate) const ATTEMPTS: &str = "attempts";
 
+/// The detail of a skipped test that was selected and did not run, because its suite ended early.
+pub(crate) const NOT_RUN: &str = "not-run";
+
+/// The entry of the metadata with the path of the file that an item is from.
+pub(crate) const FILE: &str = "file";
+/// The entry of the metadata with the reason why an item could not be read, or not to its end.
+pub(crate) const ERROR: &str = "error";
+
 /// The detail with the interrupted run in which a test ran, if not this run.
 pub(crate) const RESUMED: &str = "resumed";
 
@@ -38,6 +46,24 @@ pub(crate) const RESUMED: &str = "resumed";
 pub(crate) fn plain(name: &str) -> &str {
     let name = name.trim();
     name.strip_prefix("[It]").unwrap_or(name).trim()
+}
+
+/// Entries that Ginkgo reports besides tests.
+const SUITE_NODES: [&str; 9] = [
+    "[BeforeSuite]",
+    "[AfterSuite]",
+    "[SynchronizedBeforeSuite]",
+    "[SynchronizedAfterSuite]",
+    "[ReportBeforeSuite]",
+    "[ReportAfterSuite]",
+    "[DeferCleanup (Suite)]",
+    "[CleanupAfterSuite]",
+    "[CleanupAfterAll]",
+];
+
+/// Whether an entry is a node of the suite, which always runs and cannot be selected.
+pub(crate) fn is_suite_node(name: &str) -> bool {
+    SUITE_NODES.iter().any(|node| name.starts_with(node))
 }
 
 /// A result, or a group of results. Fields are in the order in which they are written.

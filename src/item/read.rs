@@ -314,6 +314,15 @@ pub(crate) fn read_expanded(text: &str, visit: &mut Visit<'_>) -> Result<()> {
     value_item(&yaml::parse(text)?, visit, 0)
 }
 
+/// Passes on a tree in JSON, where escapes and control characters have another meaning than in YAML; false if the text
+/// is no JSON.
+pub(crate) fn read_json(text: &[u8], visit: &mut Visit<'_>) -> Result<bool> {
+    match base::json::from_slice(text) {
+        Ok(value) => value_item(&value, visit, 0).map(|()| true),
+        Err(_) => Ok(false),
+    }
+}
+
 /// Passes each item without children to `take`, after the items above it: of the first item `name` of a tree of the aggregator and
 /// its descendants, or of the whole tree; returns whether there is such an item.
 pub(crate) fn items(

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-use super::{DEPTH, Item, Step, UNKNOWN, is_known};
-use crate::verdict::{GroupEnd, Tally};
+use super::{DEPTH, ERROR, Item, Step, UNKNOWN, is_known};
+use crate::verdict::{GroupEnd, Tally, status_with_error};
 use base::at::At as _;
 use base::temp::NewFile;
 use base::visible::head;
@@ -96,7 +96,11 @@ impl Tree {
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
         self.map("details", &item.details, Cow::Borrowed, indent)?;
         let own_status = own_status.to_owned();
-        self.open.push(OpenGroup { tally: Tally::default(), status_hole, late_hole, own_status });
+        let mut tally = Tally::default();
+        if item.meta.contains_key(ERROR) {
+            tally.fail_reading();
+        }
+        self.open.push(OpenGroup { tally, status_hole, late_hole, own_status });
         Ok(())
     }
 
@@ -104,7 +108,11 @@ impl Tree {
     pub(crate) fn item(&mut self, item: &Item) -> Result<()> {
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
-        let status = if item.status.is_empty() { UNKNOWN } else { &item.status };
+        let status = match item.meta.contains_key(ERROR) {
+            true => status_with_error(&item.status),
+            false if item.status.is_empty() => UNKNOWN,
+            false => &item.status,
+        };
         self.write(&format!("{:indent$}status: {}\n", "", yaml::key_text(status)))?;
         self.map("meta", &item.meta, |text| Cow::Owned(text.as_str().into()), indent)?;
         self.map("details", &item.details, Cow::Borrowed, indent)?;
@@ -117,18 +125,16 @@ impl Tree {
     /// Closes the open group; `error` says why it is incomplete, `may_skip` that it counts as skipped if all items in it do.
     /// Returns what was counted below it, and its status in a tree without custom statuses and in one with them.
     pub(crate) fn leave(&mut self, error: Option<&str>, may_skip: bool) -> (Tally, [String; 2]) {
-        let Some(group) = self.open.pop() else { return Default::default() };
+        let Some(mut group) = self.open.pop() else { return Default::default() };
         let indent = self.open.len() * 2 + 2;
         if let (Some(hole), Some(error)) = (group.late_hole, error) {
             let text = format!("{:indent$}error: {}\n", "", yaml::key_text(error));
             self.fill(hole, [text.clone(), text]);
         }
-        let end = GroupEnd {
-            own_status: &group.own_status,
-            has_error: error.is_some(),
-            may_skip,
-            is_root: self.open.is_empty(),
-        };
+        if error.is_some() {
+            group.tally.fail_reading();
+        }
+        let end = GroupEnd { own_status: &group.own_status, may_skip, is_root: self.open.is_empty() };
         let statuses = [false, true].map(|custom| group.tally.status_of(&end, custom));
         self.fill(
             group.status_hole,

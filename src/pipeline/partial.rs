@@ -19,5 +19,5 @@ pub(crate) fn pack_partial<W: Write>(folder: &Path, out: W) -> anyhow::Result<W>
     };
     // Uploads go first: what is fetched here is read once, and often soon out of date.
     sys::yield_to_others();
-    archive::pack_live(&run, out).at("cannot pack", &run)
+    archive::pack_live(&run, layout::PARTIAL, out).at("cannot pack", &run)
 }

@@ -261,6 +261,7 @@ mod tests {
                 std::fs::read_to_string(unpacked.join("plugins/p/results/global/r.txt")).unwrap(),
                 "so far"
             );
+            assert!(unpacked.join(layout::PARTIAL).exists(), "it is marked as unfinished");
             assert_eq!(text(&kube::Request::raw(Method::DELETE, "/status")), Err(Some(405)));
             let archive =
                 status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };

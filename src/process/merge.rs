@@ -98,7 +98,7 @@ fn each(
     };
     let files = PluginFiles::beside(dir, source, rules);
     for (path, _) in files.list(Path::new(RESULTS))?.iter().filter(|(_, name)| rules.selects(name)) {
-        if let Err(error) = files.open(path).and_then(|file| junit::read(file, &mut visit)) {
+        if let Err(error) = files.open(path).and_then(|file| junit::read(file, None, "", &mut visit)) {
             log::warn!("cannot read the result `{}` of `{source}`: {error:#}", path.display());
         }
     }

@@ -3,6 +3,7 @@
 //! An unreadable file becomes one item with the reason, and so does an expected result without files; neither fails
 //! the whole. Memory is bounded for any input, time by [`ReadingRules::limit`].
 
+mod ending;
 mod failure;
 #[cfg(any(fuzzing, test))]
 mod fuzz;
@@ -25,7 +26,7 @@ use serde::Deserialize;
 
 use crate::item::read::{self, Writer};
 use crate::item::tree::Tree;
-use crate::item::{FAILED, Item, OTHER, PASSED, SKIPPED, Step, UNKNOWN, is_known, plain};
+use crate::item::{ERROR, FAILED, FILE, Item, OTHER, PASSED, SKIPPED, Step, UNKNOWN, is_known, plain};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 use crate::verdict::{Outcome, Tally};
@@ -33,11 +34,12 @@ use base::archive::Dropped;
 use base::at::{At as _, entries};
 use base::json::json;
 use base::{Joined as _, clock};
+use ending::SuiteEnd;
 use merge::AttemptIndex;
 
 /// Maximum size of an error report, which contains at most a pod.
 const ERROR_LIMIT: u64 = 16 << 20;
-/// Maximum size of a manual result with anchors, which is expanded in memory.
+/// Maximum size of a manual result that is held in memory: one with anchors, and one in JSON.
 const EXPANDED_LIMIT: u64 = 4 << 20;
 
 /// Maximum size of one node's part of the tree, if there are several nodes; 20,000 tests take 5 MiB.
@@ -45,6 +47,9 @@ const MAX_NODE_BYTES: u64 = 64 << 20;
 
 /// Maximum unreadable files of a plugin named in the log: each node often has the same problem.
 const MAX_TOLD: u64 = 5;
+
+/// Maximum files named where none could be read.
+const MAX_NAMED: usize = 3;
 
 /// Maximum distinct statuses of a node; a plugin may invent one for each test.
 const MAX_NODE_STATUSES: usize = 32;
@@ -112,6 +117,30 @@ impl ReadingRules {
             "manual" => name.ends_with(".yaml") || name.ends_with(".yml"),
             _ => true,
         }
+    }
+
+    /// Why none of the files of a result was read.
+    fn nothing_read(&self, found: &[String]) -> String {
+        let named = match found {
+            [] => return "the result contains no file".into(),
+            found if found.len() > MAX_NAMED => {
+                format!("{} and {} more", quoted(&found[..MAX_NAMED]), found.len() - MAX_NAMED)
+            }
+            found => quoted(found),
+        };
+        let format = &self.format;
+        let pattern = match format.as_str() {
+            _ if !self.files.is_empty() => {
+                let files = quoted(&self.files);
+                return format!(
+                    "no {files} in the result (found {named}); `result-files` names what is read"
+                );
+            }
+            format if plugin::is_junit(format) => "*.xml",
+            "gojson" => "*.json",
+            _ => "*.yaml",
+        };
+        format!("no {pattern} in the result (found {named}); `result-format: {format}` reads {pattern}")
     }
 }
 
@@ -246,6 +275,13 @@ impl<'a> PluginFiles<'a> {
         ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
         Ok(Timed { file: File::open(real)?, rules: self.rules })
     }
+
+    /// Opens a file that says how a plugin's tests ended, which an empty one does not.
+    fn open_result(&self, path: &Path) -> Result<Timed<'a>> {
+        let file = self.open(path)?;
+        ensure!(file.file.metadata()?.len() > 0, "the file is empty");
+        Ok(file)
+    }
 }
 
 struct TreeBuilder<'a> {
@@ -276,8 +312,11 @@ impl TreeBuilder<'_> {
             for folder in [RESULTS, ERRORS] {
                 if self.rules.per_node {
                     self.each_node(source, folder)?;
-                } else {
-                    self.folder(Path::new(folder))?;
+                } else if let Some(reason) = self.folder(Path::new(folder))?
+                    && !list(&self.files.dir.join(folder))?.is_empty()
+                {
+                    let item = Item::new(folder, UNKNOWN).with_meta(FILE, &self.files.shown(folder.as_ref()));
+                    self.tree.item(&item.with_meta(ERROR, &reason))?;
                 }
             }
             if !self.rules.per_node {
@@ -308,8 +347,11 @@ impl TreeBuilder<'_> {
                 let path = Path::new(folder).join(entry.file_name());
                 let (node, is_error) = (entry.file_name().to_string_lossy().into_owned(), folder == ERRORS);
                 self.node(&node, is_error, |run| {
-                    run.folder(&path)?;
-                    if is_error { Ok(()) } else { run.dropped(plugin, Some(&node)) }
+                    let nothing_read = run.folder(&path)?;
+                    if !is_error {
+                        run.dropped(plugin, Some(&node))?;
+                    }
+                    Ok(nothing_read)
                 })?;
             }
         }
@@ -334,13 +376,13 @@ impl TreeBuilder<'_> {
         &mut self,
         name: &str,
         is_error: bool,
-        inside: impl FnOnce(&mut Self) -> Result<()>,
+        inside: impl FnOnce(&mut Self) -> Result<Option<String>>,
     ) -> Result<()> {
         self.tree.enter(&Item::new(name, "").with_meta("type", "node"), UNKNOWN)?;
         self.limit = self.tree.written() + MAX_NODE_BYTES;
-        inside(self)?;
+        let nothing_read = inside(self)?;
         // Without a result, no test can have passed.
-        let (tally, statuses) = self.tree.leave(None, is_error);
+        let (tally, statuses) = self.tree.leave(nothing_read.as_deref(), is_error);
         let mut counts = tally.counts_or(&statuses[0]);
         if counts.len() > MAX_NODE_STATUSES {
             for (status, count) in std::mem::take(&mut counts) {
@@ -367,7 +409,7 @@ impl TreeBuilder<'_> {
             let report = json!({ "error": why }).to_string();
             let item = failure::read(report.as_bytes()).with_meta("error", why);
             if self.rules.per_node {
-                self.node(node, true, |run| run.tree.item(&item))?;
+                self.node(node, true, |run| run.tree.item(&item).map(|()| None))?;
             } else {
                 self.tree.item(&item)?;
             }
@@ -375,32 +417,43 @@ impl TreeBuilder<'_> {
         Ok(())
     }
 
-    /// Reads all files below a folder of results or errors that match.
-    fn folder(&mut self, folder: &Path) -> Result<()> {
+    /// Reads all files below a folder of results or errors that match. Returns the reason if that is no file of a result.
+    fn folder(&mut self, folder: &Path) -> Result<Option<String>> {
         let is_error = folder.starts_with(ERRORS);
-        for (path, name) in self.files.list(folder)? {
+        let files = self.files.list(folder)?;
+        let mut is_nothing_read = true;
+        for (path, name) in &files {
             match is_error {
-                true if name == ERROR_FILE => self.error(&path)?,
-                false if self.rules.selects(&name) => self.file(&path, &name)?,
+                true if name == ERROR_FILE => self.error(path)?,
+                false if self.rules.selects(name) => {
+                    is_nothing_read = false;
+                    self.file(path, name)?;
+                }
                 _ => {}
             }
         }
-        Ok(())
+        let names: Vec<_> = files.into_iter().map(|(_, name)| name).collect();
+        Ok((is_nothing_read && !is_error).then(|| self.rules.nothing_read(&names)))
     }
 
     fn file(&mut self, path: &Path, name: &str) -> Result<()> {
         self.rules.check_time()?;
-        let item = Item::new(name, "").with_meta("file", &self.files.shown(path));
+        let item = Item::new(name, "").with_meta(FILE, &self.files.shown(path));
         let typed = item.clone().with_meta("type", "file");
         let mark = self.tree.mark();
         self.tree.limit(self.limit);
         let result = match self.rules.format.as_str() {
             format if plugin::is_junit(format) => self.junit(path, &typed),
-            "gojson" => self.files.open(path).and_then(|file| {
+            "gojson" => self.files.open_result(path).and_then(|file| {
                 self.tree.enter(&typed, PASSED)?;
-                let result = gojson::read(file, &mut self.tree);
-                // Items before an error are kept.
+                let result = gojson::read(file, &typed.meta[FILE], &mut self.tree);
+                // Items before an error are kept, and one more says that the rest is unknown.
                 let error = result.err().map(|error| format!("{error:#}"));
+                if let Some(error) = &error
+                    && !self.tree.counted().is_empty()
+                {
+                    self.tree.item(&item.with_meta(ERROR, error))?;
+                }
                 self.tree.leave(error.as_deref(), false);
                 Ok(())
             }),
@@ -430,14 +483,16 @@ impl TreeBuilder<'_> {
     }
 
     fn junit(&mut self, path: &Path, typed: &Item) -> Result<()> {
-        let file = self.files.open(path)?;
+        let file = self.files.open_result(path)?;
+        let end = SuiteEnd::read(self.files.open(path)?).unwrap_or_default();
+        let shown = self.files.shown(path);
         let mark = self.tree.mark();
         self.tree.enter(typed, PASSED)?;
         let is_first = self.files.prefix.is_empty();
         let Self { index, rules, tree, told, resumed, .. } = self;
         let (before, run) = (resumed.clone(), &rules.resumed.0);
         let (mut taken, mut left) = (0, 0);
-        let read = junit::read(file, &mut |step| {
+        let read = junit::read(file, end.as_ref(), &shown, &mut |step| {
             let Step::Item(mut item) = step else { return tree.step(step) };
             let is_elsewhere = match &*item.status {
                 SKIPPED => !is_first || index.ran.contains(&item.name),
@@ -474,7 +529,18 @@ impl TreeBuilder<'_> {
     /// Copies a manual result: everything but the name and meta of its root, which describe the file.
     fn manual(&mut self, path: &Path, typed: &Item) -> Result<()> {
         let mark = self.tree.mark();
-        let read = read::read(self.files.open(path)?, Writer::Plugin, &mut renaming(&mut self.tree, typed));
+        let mut head = Vec::new();
+        self.files.open_result(path)?.take(EXPANDED_LIMIT + 1).read_to_end(&mut head)?;
+        let is_json = head.trim_ascii_start().starts_with(b"{") || head.trim_ascii_start().starts_with(b"[");
+        if is_json
+            && head.len() as u64 <= EXPANDED_LIMIT
+            && read::read_json(&head, &mut renaming(&mut self.tree, typed))?
+        {
+            return Ok(());
+        }
+        drop(head);
+        let file = self.files.open(path)?;
+        let read = read::read(file, Writer::Plugin, &mut renaming(&mut self.tree, typed));
         match read {
             Err(error) if error.downcast_ref() == Some(&read::ANCHORS) => {
                 self.tree.back(mark)?;
@@ -505,14 +571,30 @@ fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Resul
         {
             (item.name, item.meta) = (root.name.clone(), root.meta.clone());
         }
+        if let Step::Item(item) = &mut step
+            && item.status.is_empty()
+        {
+            let reason =
+                "it has no `status`: a result has `name`, `status`, and `items` if there are several";
+            item.meta.insert(ERROR.to_owned(), reason.to_owned());
+        }
         tree.step(step)
     }
+}
+
+/// Names in backticks.
+fn quoted(names: &[String]) -> String {
+    names.iter().map(|name| format!("`{name}`")).joined(", ")
 }
 
 /// The entries of a folder, sorted; none if it does not exist.
 fn list(dir: &Path) -> Result<Vec<fs::DirEntry>> {
     if dir.try_exists().at("cannot read", dir)? { entries(dir) } else { Ok(Vec::new()) }
 }
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod reader_tests;
 
 #[cfg(test)]
 mod tests {

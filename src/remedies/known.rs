@@ -1,7 +1,7 @@
 //! Common causes of failures, and their remedies; among them images that nodes cannot pull: the conformance image without
 //! internet access, and images in no registry, such as this program's own before it is pushed.
 
-use super::MAX_TEXT_BYTES;
+use super::{MAX_TEXT_BYTES, without_source};
 use base::visible::head;
 
 /// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The first match counts, so specific
@@ -188,7 +188,7 @@ const KNOWN: &[(&str, &[&str])] = &[
 
 /// The remedy for the cause that a text indicates, if known.
 pub(crate) fn remedy(text: &str) -> Option<&'static str> {
-    let text = head(text, MAX_TEXT_BYTES).to_lowercase();
+    let text = without_source(head(text, MAX_TEXT_BYTES)).to_lowercase();
     let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));
     KNOWN.iter().find(|(_, needles)| needles.iter().any(&tells)).map(|(remedy, _)| *remedy)
 }

@@ -7,12 +7,14 @@
 mod known;
 mod mask;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 
+use base::Joined as _;
 use base::digest;
 use base::logger;
 use base::visible::{cut_bytes, head};
@@ -242,14 +244,59 @@ fn once(line: &str) -> &str {
     line.strip_prefix("[FAILED] ").unwrap_or(line)
 }
 
+/// Announces the output of a program that crashed, whose last line says why.
+const LAST_OUTPUT: &str = "its last output:";
+
 /// The lines of a failure that are not blank, from the significant one: the first with a known cause, else the first that is
-/// not a bare location.
+/// not a bare location. The last line of a crashed program's output follows what announces the output.
 fn significant(text: &str) -> impl Iterator<Item = &str> {
-    let lines = head(text, MAX_TEXT_BYTES).lines().map(str::trim_end).filter(|line| !line.trim().is_empty());
-    let searched = || lines.clone().enumerate().take(MAX_TEXT_LINES).filter(|(_, line)| !frame(line));
-    let told = searched().find(|(_, line)| remedy(line).is_some()).or_else(|| searched().next());
-    let first = told.map_or(0, |(at, _)| at);
-    lines.skip(first)
+    let text = head(text, MAX_TEXT_BYTES);
+    let mut lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| !line.trim().is_empty()).collect();
+    let quoted = quoted_source(&lines);
+    let searched = || {
+        let lines = lines.iter().enumerate().zip(&quoted).take(MAX_TEXT_LINES);
+        lines.filter(|((_, line), is_quoted)| !**is_quoted && !frame(line)).map(|(line, _)| line)
+    };
+    let crashed = searched().find(|(_, line)| line.ends_with(LAST_OUTPUT)).map(|(at, _)| at);
+    let known = searched().find(|(_, line)| remedy(line).is_some()).or_else(|| searched().next());
+    let first = crashed.or(known.map(|(at, _)| at)).unwrap_or(0);
+    if let Some(at) = crashed
+        && at + 1 < lines.len()
+        && let Some(last) = lines.pop()
+    {
+        lines.insert(at + 1, last);
+    }
+    lines.into_iter().skip(first)
+}
+
+/// Whether each line quotes source code: the indented ones below a location in the traceback of Python.
+fn quoted_source(lines: &[&str]) -> Vec<bool> {
+    let mut is_below_location = false;
+    lines
+        .iter()
+        .map(|line| {
+            let is_indented = line.starts_with([' ', '\t']);
+            let is_location = line.trim_start().starts_with("File \"") && line.contains(", line ");
+            is_below_location = is_location || is_indented && is_below_location;
+            is_below_location
+        })
+        .collect()
+}
+
+/// A text without the lines that quote source code.
+fn without_source(text: &str) -> Cow<'_, str> {
+    if !text.contains("File \"") {
+        return text.into();
+    }
+    let lines: Vec<_> = text.lines().collect();
+    let quoted = quoted_source(&lines);
+    lines
+        .into_iter()
+        .zip(quoted)
+        .filter(|(_, is_quoted)| !is_quoted)
+        .map(|(line, _)| line)
+        .joined("\n")
+        .into()
 }
 
 fn frame(line: &str) -> bool {
@@ -363,6 +410,15 @@ mod tests {
             (
                 "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: connection refused",
                 "Get \"https://<ip>:443/api\": dial tcp <ip>:443: connect: connection refused",
+            ),
+            // A crashed program: the last line says why, and source code that it quotes means nothing.
+            (
+                "container `c` ended and left no result; its last output:\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    fail(\"timed out waiting\")\nKeyError: 'URL'",
+                "container `c` ended and left no result; its last output: KeyError: 'URL'",
+            ),
+            (
+                "it ended; its last output:\n  File \"a.py\", line 3\n    x = \"timed out waiting\n        ^\nSyntaxError: odd",
+                "it ended; its last output: SyntaxError: odd",
             ),
             ("", "a test 7: no reason given"),
             ("\n  \n", "a test 7: no reason given"),

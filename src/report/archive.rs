@@ -17,7 +17,7 @@ use super::facts::FactTables;
 use super::files::{ContentReader, ExtractedFiles};
 use super::survey::Survey;
 use crate::layout::{
-    self, CONFIG, EXCLUDED, HEALTH, INFO, META, PLUGINS, QUERY_ERRORS, RECEIVED, RESOURCES, RUN_LOG,
+    self, CONFIG, EXCLUDED, HEALTH, INFO, META, PARTIAL, PLUGINS, QUERY_ERRORS, RECEIVED, RESOURCES, RUN_LOG,
     SERVER_VERSION, WHY,
 };
 use base::Joined as _;
@@ -31,8 +31,8 @@ use base::temp;
 const MAX_PLUGINS: usize = 10_000;
 
 /// Files that describe the whole run.
-const ABOUT: [&str; 9] =
-    [INFO, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY, EXCLUDED];
+const ABOUT: [&str; 10] =
+    [INFO, PARTIAL, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY, EXCLUDED];
 
 /// The name of the health of the cluster in the list of plugins.
 pub(super) const HEALTH_NAME: &str = "sonobuoy";
@@ -90,7 +90,8 @@ impl OpenedArchive {
                 if let Some(missing) = &mut missing {
                     while missing.pop_if(|name| files.has(name)).is_some() {}
                     if missing.is_empty() {
-                        return Ok(PassAction::Stop);
+                        // What follows is read all the same: the end of the stream shows whether it is whole.
+                        return Ok(PassAction::Skip);
                     }
                 }
             } else if let Some(found) = layout::delivered(name) {
@@ -410,5 +411,54 @@ fn reason(error: &io::Error) -> String {
         io::ErrorKind::NotFound => "no such file or directory".into(),
         io::ErrorKind::PermissionDenied => "permission denied".into(),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damaged_end_of_an_archive_is_an_error_at_any_depth() {
+        let folder = temp::Folder::new().unwrap();
+        let run = folder.join("run");
+        fs::create_dir_all(run.join(layout::plugin("p"))).unwrap();
+        fs::create_dir_all(run.join(META)).unwrap();
+        fs::write(run.join(INFO), r#"{"plugins":["p"]}"#).unwrap();
+        fs::write(run.join(HEALTH), "null").unwrap();
+        fs::write(run.join(layout::tree("p")), "name: p\nstatus: passed\n").unwrap();
+        let path = folder.join("a.tar.gz");
+        base::archive::pack_file(&run, &path).unwrap().0.commit(false).unwrap();
+        let whole = fs::read(&path).unwrap();
+        let mut wrong_sum = whole.clone();
+        let at = whole.len() - 8;
+        wrong_sum[at] ^= 1;
+        let name = path.display().to_string();
+        for depth in [Depth::Trees, Depth::Run, Depth::Page] {
+            let open = |bytes: &[u8]| {
+                fs::write(&path, bytes).unwrap();
+                OpenedArchive::open(&name, None, depth).map(|archive| archive.plugins.len())
+            };
+            assert!(open(&whole).is_ok());
+            assert!(open(&whole[..whole.len() - 4]).is_err(), "cut");
+            assert!(open(&wrong_sum).is_err(), "wrong checksum");
+        }
+    }
+
+    #[test]
+    fn only_a_marked_archive_is_unfinished() {
+        let folder = temp::Folder::new().unwrap();
+        fs::create_dir_all(folder.join(layout::plugin("p"))).unwrap();
+        fs::create_dir_all(folder.join(META)).unwrap();
+        fs::write(folder.join(CONFIG), "{}").unwrap();
+        fs::write(folder.join(layout::tree("p")), "name: p\nstatus: passed\n").unwrap();
+        let headline = || {
+            let name = folder.display().to_string();
+            let opened = OpenedArchive::open(&name, None, Depth::Run).unwrap();
+            super::super::Report::read(&opened, None).unwrap().headline()
+        };
+        assert!(!headline().contains("the run continues"));
+        fs::write(folder.join(PARTIAL), "").unwrap();
+        assert!(headline().contains("the run continues"));
     }
 }

@@ -33,7 +33,7 @@ pub(crate) use facts::FactTables;
 pub(crate) use files::ExtractedFiles;
 pub(crate) use many::Many;
 pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_many as write_many_html};
-pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, is_suite_node, per_test};
+pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, per_test};
 pub(crate) use run::{Report, write_json};
 pub(crate) use suites::{
     write as write_junit, write_diff as write_diff_junit, write_many as write_many_junit,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::archive::{ArchiveSource, Depth, OpenedArchive, PassAction};
 use super::run::Report;
 use crate::item::read::items;
-use crate::item::{FAILED, FAILURE, Item, SKIPPED, UNKNOWN, is_failure, plain};
+use crate::item::{FAILED, FAILURE, Item, NOT_RUN, SKIPPED, UNKNOWN, is_failure, is_suite_node, plain};
 use crate::layout;
 use crate::plugin::builtin::E2E;
 use crate::plugin::focus::{FOCUS, SKIP};
@@ -18,19 +18,6 @@ use base::visible::head;
 
 /// The test framework's prefix of test names.
 const PREFIX: &str = "[It]";
-
-/// Other entries that the framework reports.
-const SUITE_NODES: [&str; 9] = [
-    "[BeforeSuite]",
-    "[AfterSuite]",
-    "[SynchronizedBeforeSuite]",
-    "[SynchronizedAfterSuite]",
-    "[ReportBeforeSuite]",
-    "[ReportAfterSuite]",
-    "[DeferCleanup (Suite)]",
-    "[CleanupAfterSuite]",
-    "[CleanupAfterAll]",
-];
 
 /// The names of the failed e2e tests in an archive, in order; the blank after the prefix remains, as in the original's
 /// pattern.
@@ -55,12 +42,14 @@ pub(crate) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<D
     Ok(Duration::try_from_secs_f64(took.iter().sum::<f64>() / took.len() as f64)?)
 }
 
-/// The names of the failed tests in a tree of results.
+/// The names of the tests in a tree of results that failed, or did not run although they were selected.
 pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     let mut names = Vec::new();
     items(tree, None, |_, item| {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
-        if is_test(&item, name) && is_failure(&item.status) {
+        // A suite that ran out of time names the tests that it did not reach.
+        let is_failed = is_failure(&item.status) || item.details.contains_key(NOT_RUN);
+        if is_test(&item, name) && is_failed {
             names.push(name.to_owned());
         }
         Ok(())
@@ -72,11 +61,6 @@ pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
 /// group. A test without a name would match every test.
 fn is_test(item: &Item, name: &str) -> bool {
     !item.meta.contains_key("file") && !is_suite_node(name) && !name.trim().is_empty()
-}
-
-/// Whether the entry is a suite node, which always runs and cannot be selected.
-pub(crate) fn is_suite_node(name: &str) -> bool {
-    SUITE_NODES.iter().any(|node| name.starts_with(node))
 }
 
 /// A run that was interrupted.

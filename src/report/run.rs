@@ -234,7 +234,7 @@ impl<'a> Report<'a> {
             unknown_causes: Vec::new(),
             left_out: left_out(files),
             excluded: files.json(layout::EXCLUDED)?,
-            unfinished: !files.has(layout::INFO) && files.has(layout::CONFIG),
+            unfinished: files.has(layout::PARTIAL),
             plugins,
             opened,
         })

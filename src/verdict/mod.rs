@@ -4,6 +4,7 @@
 //! readers pass what they read and what their files claim, and get outcomes with causes; nothing here does I/O. The
 //! worst outcome wins at every level.
 
+mod claims;
 mod exit;
 mod tally;
 
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::status::{self, Run};
+pub(crate) use claims::{SuiteClaims, SuiteContent};
 pub(crate) use exit::{Changes, Exit, FailOn, Limit, PluginResult, exit_of_changes, exit_of_run};
 pub(crate) use tally::{GroupEnd, Tally};
 
@@ -102,10 +104,28 @@ impl TestOutcome {
     pub(crate) fn of_element(name: &str) -> Self {
         match name {
             "failure" | "error" => Self::Failed,
-            "flakyFailure" | "flakyError" => Self::Flaky,
+            "flakyFailure" | "flakyError" | "rerunFailure" | "rerunError" => Self::Flaky,
             "skipped" => Self::Skipped,
             _ => Self::Passed,
         }
+    }
+
+    /// The status of the test.
+    pub(crate) fn status(self) -> &'static str {
+        match self {
+            Self::Passed => PASSED,
+            Self::Skipped => SKIPPED,
+            Self::Flaky => FLAKY,
+            Self::Failed => FAILED,
+        }
+    }
+}
+
+/// The status of an item that has an error: whatever else is known of it, it is not known to have passed.
+pub(crate) fn status_with_error(status: &str) -> &str {
+    match status {
+        PASSED | FLAKY | "" => UNKNOWN,
+        other => other,
     }
 }
 

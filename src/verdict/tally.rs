@@ -16,8 +16,6 @@ const STATUS_BYTES: usize = 256;
 pub(crate) struct GroupEnd<'a> {
     /// Its status if it has no items.
     pub own_status: &'a str,
-    /// Whether it could not be read to its end.
-    pub has_error: bool,
     /// Whether it counts as skipped if all its items do.
     pub may_skip: bool,
     /// Whether it is the whole tree.
@@ -32,6 +30,8 @@ pub(crate) struct Tally {
     children: u64,
     /// Groups whose items' statuses sum to nothing; counted as unknown.
     nothing: i64,
+    /// Whether a group could not be read to its end.
+    has_error: bool,
 }
 
 impl Tally {
@@ -47,6 +47,7 @@ impl Tally {
         for (status, count) in &group.counts {
             self.count(status, *count);
         }
+        self.has_error |= group.has_error;
         self.nothing += group.nothing + i64::from(group.has_custom() && group.summands().is_empty());
     }
 
@@ -81,15 +82,20 @@ impl Tally {
 
     /// Counts of `counts` as items, which are not empty.
     pub(crate) fn of(counts: &BTreeMap<String, u64>) -> Self {
-        Self { counts: counts.clone(), children: counts.values().sum(), nothing: 0 }
+        Self { counts: counts.clone(), children: counts.values().sum(), ..Self::default() }
+    }
+
+    /// Records that the group could not be read to its end: it and the groups around it have not passed.
+    pub(crate) fn fail_reading(&mut self) {
+        self.has_error = true;
     }
 
     /// The status that a group is given in the tree; `custom` as for [`Self::status`].
     pub(crate) fn status_of(&self, group: &GroupEnd<'_>, custom: bool) -> String {
         let is_empty = self.children == 0;
-        let is_skipped = group.may_skip && self.counts.keys().eq([SKIPPED]);
+        let is_skipped = group.may_skip && !self.has_error && self.counts.keys().eq([SKIPPED]);
         let status = match is_empty {
-            true if group.has_error => UNKNOWN.into(),
+            true if self.has_error => UNKNOWN.into(),
             true => group.own_status.into(),
             false if is_skipped => SKIPPED.into(),
             false => self.status(custom),
@@ -115,7 +121,7 @@ impl Tally {
             self.summands().iter().map(|(status, count)| format!("{status}: {count}")).joined(", ")
         } else if self.has([FAILED, TIMEOUT]) {
             FAILED.into()
-        } else if self.has([UNKNOWN, ""]) {
+        } else if self.has([UNKNOWN, ""]) || self.has_error {
             UNKNOWN.into()
         } else {
             PASSED.into()

@@ -61,7 +61,9 @@ pub fn pack<W: Write>(dir: &Path, out: W) -> Result<W, PackError> {
 /// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since, and that must still be as in `survey`.
 pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, survey: &Survey, out: W) -> Result<W, PackError> {
     let packer = Packer { rest: Duration::ZERO, is_live: false };
-    let out = packer.pack(Compression::default(), folder, dir, out)?;
+    let mut tar = Builder::new(GzEncoder::new(out, Compression::default()));
+    packer.pack_folder(&mut tar, folder, dir, Path::new(""), 1)?;
+    let out = tar.into_inner().and_then(GzEncoder::finish).map_err(PackError::Output)?;
     match survey.difference(folder, dir)? {
         Some(path) => Err(PackError::Changed(path)),
         None => Ok(out),
@@ -71,10 +73,15 @@ pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, survey: &Survey, out: W)
 /// Like [`pack`], for a folder that is in use and an archive that is read once. A file that grows in the meantime is cut off
 /// at its previous size, one that shrinks is padded with zeros, one that vanishes is left out. With less compression, and with
 /// a rest before each 64 KiB, since even a thread of the lowest priority keeps its processor for milliseconds unless it sleeps.
-pub fn pack_live<W: Write>(dir: &Path, out: W) -> Result<W, PackError> {
+/// The last entry is an empty file `marker`.
+pub fn pack_live<W: Write>(dir: &Path, marker: &str, out: W) -> Result<W, PackError> {
     let folder = Folder::open(dir).map_err(PackError::unreadable(dir))?;
     let packer = Packer { rest: Duration::from_micros(50), is_live: true };
-    packer.pack(Compression::fast(), &folder, dir, out)
+    let mut tar = Builder::new(GzEncoder::new(out, Compression::fast()));
+    packer.pack_folder(&mut tar, &folder, dir, Path::new(""), 1)?;
+    let mut header = bare_header(EntryType::Regular, 0o644);
+    tar.append_data(&mut header, marker, io::empty()).map_err(PackError::Output)?;
+    tar.into_inner().and_then(GzEncoder::finish).map_err(PackError::Output)
 }
 
 /// Packs a folder.
@@ -86,18 +93,6 @@ struct Packer {
 }
 
 impl Packer {
-    fn pack<W: Write>(
-        &self,
-        level: Compression,
-        folder: &Folder,
-        dir: &Path,
-        out: W,
-    ) -> Result<W, PackError> {
-        let mut tar = Builder::new(GzEncoder::new(out, level));
-        self.pack_folder(&mut tar, folder, dir, Path::new(""), 1)?;
-        tar.into_inner().and_then(GzEncoder::finish).map_err(PackError::Output)
-    }
-
     /// Packs a folder that was opened as `dir`; paths only appear in errors.
     fn pack_folder<W: Write>(
         &self,

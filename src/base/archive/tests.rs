@@ -347,7 +347,7 @@ fn live_folder_is_packed_as_it_is() {
         set_length(&from.0.join("b"), 0);
         fs::remove_file(from.0.join("c/late")).unwrap();
     };
-    let packed = pack_live(&from.0, Altering(Some(shrink), Vec::new())).unwrap().1;
+    let packed = pack_live(&from.0, "marker", Altering(Some(shrink), Vec::new())).unwrap().1;
     let to = Folder::new();
     unpack(&packed[..], &to.0, &Limits::default()).unwrap();
     let files = tree(&to.0);
