@@ -153,8 +153,12 @@ impl<R: BufRead> Reader<'_, '_, R> {
             let text = self.lexer.attribute(name).map(str::trim);
             text.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default()
         };
+        let has = |name: &str| self.lexer.attribute(name).is_some();
+        // Ginkgo 1 names no suite and counts no errors. Excerpts of its files are in use, which list fewer tests than
+        // the whole had, so that only its number of failures is a claim.
+        let is_ginkgo_1 = self.lexer.name() == "testsuite" && has("time") && !has("name") && !has("errors");
         SuiteClaims {
-            tests: number("tests"),
+            tests: if is_ginkgo_1 { 0 } else { number("tests") },
             failures: number("failures").saturating_add(number("errors")),
             not_run: NOT_RUN_COUNTS.iter().fold(0, |sum, name| u64::saturating_add(sum, number(name))),
         }

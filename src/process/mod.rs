@@ -279,7 +279,8 @@ impl<'a> PluginFiles<'a> {
     /// Opens a file that says how a plugin's tests ended, which an empty one does not.
     fn open_result(&self, path: &Path) -> Result<Timed<'a>> {
         let file = self.open(path)?;
-        ensure!(file.file.metadata()?.len() > 0, "the file is empty");
+        // The first word is the original's whole reason.
+        ensure!(file.file.metadata()?.len() > 0, "EOF: the file is empty");
         Ok(file)
     }
 }
@@ -315,8 +316,8 @@ impl TreeBuilder<'_> {
                 } else if let Some(reason) = self.folder(Path::new(folder))?
                     && !list(&self.files.dir.join(folder))?.is_empty()
                 {
-                    let item = Item::new(folder, UNKNOWN).with_meta(FILE, &self.files.shown(folder.as_ref()));
-                    self.tree.item(&item.with_meta(ERROR, &reason))?;
+                    let item = Item::new(folder, UNKNOWN).with_meta(ERROR, &reason);
+                    self.tree.item(&item)?;
                 }
             }
             if !self.rules.per_node {
@@ -562,21 +563,21 @@ impl TreeBuilder<'_> {
     }
 }
 
+/// Why a manual result without `items` says nothing.
+const NO_STATUS: &str = "it has no `status`: a result has `name`, `status`, and `items` if there are several";
+
 /// Copies another tree, whose root gets the name and meta of `root`.
 fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Result<()> + 't {
     let mut root = Some(root);
     move |mut step| {
+        let has_items = matches!(step, Step::Enter(_));
         if let Step::Enter(item) | Step::Item(item) = &mut step
             && let Some(root) = root.take()
         {
             (item.name, item.meta) = (root.name.clone(), root.meta.clone());
-        }
-        if let Step::Item(item) = &mut step
-            && item.status.is_empty()
-        {
-            let reason =
-                "it has no `status`: a result has `name`, `status`, and `items` if there are several";
-            item.meta.insert(ERROR.to_owned(), reason.to_owned());
+            if item.status.is_empty() && !has_items {
+                item.meta.insert(ERROR.to_owned(), NO_STATUS.to_owned());
+            }
         }
         tree.step(step)
     }
