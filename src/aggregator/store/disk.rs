@@ -4,13 +4,14 @@
 //! A result may always use its share, and more as long as the rest suffices for the unused shares of all results that are
 //! not settled: one that needs much gets it, and none takes the share of another. A node that joins later gets an equal part
 //! of what its plugin's results have not used. An upload claims space before it writes, and releases it unless it is kept.
-//! Starts no thread; the lock is held for arithmetic alone.
+//! The disk is measured once for several MiB. Starts no thread; the locks are held for arithmetic alone.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
 
 use crate::aggregator::limits::Refusal;
 use crate::{config, layout};
@@ -19,6 +20,10 @@ use client::protocol::ResultId;
 
 /// Space of a file comes in blocks.
 const BLOCK: u64 = 4 << 10;
+/// Bytes that are taken after a measurement of the disk before it is measured again ...
+const MEASURED_BYTES: u64 = 8 << 20;
+/// ... and the age of a measurement, since other programs write to the disk, too.
+const MEASURED_AGE: Duration = Duration::from_millis(100);
 /// The units of [`Space`].
 const UNITS: [&str; 2] = ["bytes", "inodes"];
 
@@ -96,6 +101,15 @@ impl Sums {
     }
 }
 
+/// The free space when it was last measured, less what was taken since.
+#[derive(Clone, Copy)]
+struct Measured {
+    at: Instant,
+    free: Space,
+    /// Bytes that may still be taken before the next measurement.
+    credit: u64,
+}
+
 /// The disk of a run.
 pub(super) struct Disk {
     dir: PathBuf,
@@ -105,6 +119,7 @@ pub(super) struct Disk {
     /// The maximum bytes of all results.
     run: u64,
     sums: Mutex<Sums>,
+    measured: Mutex<Option<Measured>>,
 }
 
 impl Disk {
@@ -125,7 +140,7 @@ impl Disk {
             sums.set(id, Held { share, ..sums.get(id) });
         }
         let plugin = Space([limits.plugin.bytes, limits.plugin.inodes].map(unless_zero));
-        Self { dir: dir.to_owned(), reserve, plugin, run, sums: Mutex::new(sums) }
+        Self { dir: dir.to_owned(), reserve, plugin, run, sums: Mutex::new(sums), measured: Mutex::default() }
     }
 
     /// Expects one more result, of a node that has joined.
@@ -147,6 +162,30 @@ impl Disk {
         let mut sums = lock(&self.sums);
         let held = Held { share: Space::default(), ..sums.get(id) };
         sums.set(id, held);
+    }
+
+    /// Takes `more` for `id` from the disk. A system call for each block of a body would cost more than its bytes.
+    fn take_measured(&self, id: &ResultId, more: Space) -> Result<(), Refusal> {
+        if let Some(free) = self.free_for(more)
+            && self.take(free, id, more).is_ok()
+        {
+            return Ok(());
+        }
+        let free = free(&self.dir);
+        self.take(free, id, more)?;
+        let credit = MEASURED_BYTES.saturating_sub(more.0[0]);
+        *lock(&self.measured) = Some(Measured { at: Instant::now(), free: free.less(more), credit });
+        Ok(())
+    }
+
+    /// The free space before `more` is taken, as far as the last measurement tells it.
+    fn free_for(&self, more: Space) -> Option<Space> {
+        let mut measured = lock(&self.measured);
+        let last = measured.as_mut().filter(|last| last.at.elapsed() < MEASURED_AGE)?;
+        last.credit = last.credit.checked_sub(more.0[0])?;
+        let free = last.free;
+        last.free = free.less(more);
+        Some(free)
     }
 
     fn take(&self, free: Space, id: &ResultId, more: Space) -> Result<(), Refusal> {
@@ -202,7 +241,7 @@ impl<'a> Claim<'a> {
     /// Takes `more`.
     pub(super) fn take(&self, more: Space) -> Result<(), Refusal> {
         if let Some(disk) = self.disk {
-            disk.take(free(&disk.dir), self.id, more)?;
+            disk.take_measured(self.id, more)?;
             self.taken.set(self.taken.get().plus(more));
         }
         Ok(())
@@ -371,6 +410,33 @@ mod tests {
                 "the results of the run may take 9437184 bytes (half of `Limits.Run.Bytes`)".into()
             ))
         );
+    }
+
+    #[test]
+    fn disk_is_measured_once_for_many_blocks() {
+        let dir = base::temp::Folder::new().unwrap();
+        let a = id("a");
+        let disk = Disk::open(&dir, std::slice::from_ref(&a), &config::Limits::default());
+        let set = |at: Instant, free: Space, credit: u64| {
+            *lock(&disk.measured) = Some(Measured { at, free, credit });
+        };
+        let last = || lock(&disk.measured).unwrap();
+        let claim = Claim::new(Some(&disk), &a);
+        let fresh = Instant::now() + Duration::from_secs(60);
+        let known = space(1 << 20);
+        set(fresh, known, MEASURED_BYTES);
+        claim.take(space(2)).unwrap();
+        claim.take(space(3)).unwrap();
+        assert_eq!((last().free, last().at), (known.less(space(5)), fresh), "counted");
+        claim.take(space(4)).unwrap();
+        assert_ne!(last().at, fresh, "measured after eight MiB");
+        let stale = Instant::now() - MEASURED_AGE;
+        set(stale, known, MEASURED_BYTES);
+        claim.take(space(1)).unwrap();
+        assert_ne!(last().at, stale, "measured after a while");
+        set(fresh, Space::default(), MEASURED_BYTES);
+        claim.take(space(1)).unwrap();
+        assert_ne!(last().at, fresh, "measured before a refusal");
     }
 
     #[test]
