@@ -16,6 +16,10 @@ use crate::aggregator::run::Sender;
 use base::ahead;
 use base::http::Meter;
 use base::json::json;
+use base::sys;
+
+/// Bytes after which the system begins to write them to the disk, so that the final sync finds little to do.
+const FLUSHED_BYTES: u64 = 8 << 20;
 
 /// SHA-256 of a body as it was sent.
 pub(crate) type Sha256 = [u8; 32];
@@ -68,11 +72,18 @@ impl<R: Read + Send> BodyReader<R> {
         let Self { body, passed } = self;
         claim.take(Space::file(start.len() as u64)).map_err(|refusal| passed.fail(refusal))?;
         file.write_all(start)?;
+        let (mut written, mut flushed) = (start.len() as u64, 0);
         ahead::pieces(body, |piece| {
             let piece = piece.map_err(|error| passed.fail(Refusal::of_body(&error)))?;
-            passed.add(&piece)?;
+            passed.add(piece)?;
             claim.take(Space::bytes(piece.len() as u64)).map_err(|refusal| passed.fail(refusal))?;
-            file.write_all(&piece)
+            file.write_all(piece)?;
+            written += piece.len() as u64;
+            if written - flushed >= FLUSHED_BYTES {
+                sys::start_write_back(file, flushed, written - flushed);
+                flushed = written;
+            }
+            Ok(())
         })
     }
 
@@ -155,7 +166,8 @@ mod tests {
     fn body_is_written_and_hashed_completely() {
         let scratch = Scratch::new();
         let path = scratch.run();
-        for size in [0, 1, 7, ahead::PIECE_BYTES, ahead::PIECE_BYTES + 1, 9 * ahead::PIECE_BYTES + 77] {
+        let flushed = usize::try_from(FLUSHED_BYTES).unwrap();
+        for size in [0, 1, 7, ahead::FIRST_BYTES, ahead::FIRST_BYTES + 8, 2 * flushed + 77] {
             let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             // Pieces that do not fit the buffer.
             let (first, second) = body.split_at(size / 3);

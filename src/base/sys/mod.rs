@@ -136,6 +136,18 @@ pub fn sync_tree(path: &Path) -> io::Result<()> {
     sync_folder(path)
 }
 
+/// Makes the system begin to write a part of a file to the disk, without waiting for the end of it.
+#[cfg(target_os = "linux")]
+pub fn start_write_back(file: &File, offset: u64, length: u64) {
+    // Pages that are still to be written are written first, and stay in memory. Best effort.
+    let length = std::num::NonZeroU64::new(length);
+    let _ = rustix::fs::fadvise(file, offset, length, rustix::fs::Advice::DontNeed);
+}
+
+/// Does nothing: other systems have no call for it.
+#[cfg(not(target_os = "linux"))]
+pub fn start_write_back(_file: &File, _offset: u64, _length: u64) {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
