@@ -1,7 +1,8 @@
 //! The bytes of one connection: a measured socket with deadlines, and TLS over it.
 
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -17,8 +18,10 @@ const SLOW_RATE: u64 = 32 << 10;
 const STALLED_AFTER: Duration = Duration::from_secs(1);
 /// Time for which bytes of a peer are discarded after its last response.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bytes of TLS read in one system call; rustls alone asks for 4 KiB.
-const READ_BYTES: usize = 32 * 1024;
+/// Bytes of TLS read in one system call at first; rustls alone asks for 4 KiB ...
+const READ_BYTES: usize = 32 << 10;
+/// ... and after reads that filled the buffer, which only a large body does.
+const BULK_READ_BYTES: usize = 256 << 10;
 
 /// The phase of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -237,18 +240,47 @@ impl Wire for Tls {
 /// TLS over a buffered socket.
 pub(super) type Tls = StreamOwned<ServerConnection, Buffered>;
 
-/// A socket with a buffer for reading.
-pub(super) struct Buffered(BufReader<Socket>);
+/// A socket with a buffer for reading, which grows as long as the peer fills it.
+pub(super) struct Buffered {
+    socket: Socket,
+    buffer: Vec<u8>,
+    /// The bytes in `buffer` that are still to be read.
+    unread: Range<usize>,
+}
+
+impl Buffered {
+    fn new(socket: Socket) -> Self {
+        Self { socket, buffer: vec![0; READ_BYTES], unread: 0..0 }
+    }
+
+    /// Reads from the socket into the empty buffer.
+    fn refill(&mut self) -> io::Result<()> {
+        let length = self.buffer.len();
+        if self.unread.end == length && length < BULK_READ_BYTES {
+            self.buffer = vec![0; length * 2];
+        }
+        self.unread = 0..0;
+        self.unread.end = self.socket.read(&mut self.buffer)?;
+        Ok(())
+    }
+}
 
 impl Read for Buffered {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.0.read(buffer)
+        if self.unread.is_empty() {
+            self.refill()?;
+        }
+        let count = buffer.len().min(self.unread.len());
+        let end = self.unread.start + count;
+        buffer[..count].copy_from_slice(&self.buffer[self.unread.start..end]);
+        self.unread.start = end;
+        Ok(count)
     }
 }
 
 impl Write for Buffered {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.0.get_mut().write(buffer)
+        self.socket.write(buffer)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -262,8 +294,7 @@ pub(super) fn handshake(config: Arc<ServerConfig>, meter: Arc<Meter>, limit: Dur
     let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
     // Responses are written in pieces, each of which waits for the peer.
     connection.set_buffer_limit(Some(READ_BYTES));
-    let buffered = Buffered(BufReader::with_capacity(READ_BYTES, Socket(meter)));
-    let mut tls = StreamOwned::new(connection, buffered);
+    let mut tls = StreamOwned::new(connection, Buffered::new(Socket(meter)));
     while tls.conn.is_handshaking() {
         // On an error this has sent the alert already.
         if tls.conn.complete_io(&mut tls.sock)? == (0, 0) {
@@ -276,6 +307,31 @@ pub(super) fn handshake(config: Arc<ServerConfig>, meter: Arc<Meter>, limit: Dur
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn buffer_grows_only_for_peers_that_fill_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let meter = Meter::new(listener.accept().unwrap().0, &Limits::default()).unwrap();
+        let mut buffered = Buffered::new(Socket(Arc::new(meter)));
+        let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251).to_le_bytes()[0]).collect();
+        let mut read = vec![0; READ_BYTES];
+        let short = READ_BYTES - 1;
+        peer.write_all(&content[..short]).unwrap();
+        buffered.read_exact(&mut read[..short]).unwrap();
+        peer.write_all(&content[..1]).unwrap();
+        buffered.read_exact(&mut read[..1]).unwrap();
+        assert_eq!(buffered.buffer.len(), READ_BYTES);
+        let mut all = Vec::new();
+        std::thread::scope(|scope| {
+            let content = &content;
+            scope.spawn(move || peer.write_all(content).unwrap());
+            buffered.read_to_end(&mut all).unwrap();
+        });
+        assert!(all == content);
+        assert!((READ_BYTES * 2..=BULK_READ_BYTES).contains(&buffered.buffer.len()));
+    }
 
     #[test]
     fn only_requests_below_the_rate_are_slow() {
