@@ -12,7 +12,10 @@ use ureq::http::Uri;
 use ureq::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use ureq::tls::TlsConfig;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{Connector as _, NextTimeout, RustlsConnector, TcpConnector, time};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, RustlsConnector, TcpConnector,
+    Transport, time,
+};
 
 use super::access::Key;
 use super::error::{self, Failed};
@@ -182,8 +185,117 @@ fn agent(tls: TlsConfig) -> Agent {
         .timeout_per_write(Some(super::WRITE_TIMEOUT))
         .timeout_per_read(Some(super::READ_TIMEOUT))
         .build();
-    let connector = ().chain(TcpConnector::default()).chain(RustlsConnector::default());
+    let tcp = ().chain(TcpConnector::default()).chain(GatheringConnector);
+    let connector = tcp.chain(RustlsConnector::default());
     Agent::with_parts(config, connector, CallerResolver::default())
+}
+
+/// Makes TLS send many records in one system call instead of one.
+#[derive(Debug)]
+struct GatheringConnector;
+
+impl<T: Transport> Connector<T> for GatheringConnector {
+    type Out = Gathering<T>;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<T>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        let buffers =
+            LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
+        Ok(chained.map(|transport| Gathering { transport, buffers, gathered: 0 }))
+    }
+}
+
+/// Gathers output, and sends it when its buffer is full, or when a response is awaited.
+#[derive(Debug)]
+struct Gathering<T> {
+    transport: T,
+    buffers: LazyBuffers,
+    /// Bytes at the beginning of the output buffer that are still to be sent.
+    gathered: usize,
+}
+
+impl<T: Transport> Gathering<T> {
+    fn send(&mut self, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let gathered = std::mem::take(&mut self.gathered);
+        let mut unsent = &self.buffers.output()[..gathered];
+        while !unsent.is_empty() {
+            let output = self.transport.buffers().output();
+            let count = unsent.len().min(output.len());
+            output[..count].copy_from_slice(&unsent[..count]);
+            self.transport.transmit_output(count, timeout)?;
+            unsent = &unsent[count..];
+        }
+        Ok(())
+    }
+}
+
+impl<T: Transport> Transport for Gathering<T> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.gathered += amount;
+        if self.output().is_empty() {
+            self.send(timeout)?;
+        }
+        Ok(())
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.send(timeout)?;
+        let is_more = self.transport.await_input(timeout)?;
+        let room = self.buffers.input_append_buf();
+        let input = self.transport.buffers().input();
+        let count = room.len().min(input.len());
+        room[..count].copy_from_slice(&input[..count]);
+        self.buffers.input_appended(count);
+        self.transport.buffers().input_consume(count);
+        Ok(is_more)
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.transport.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.transport.is_tls()
+    }
+}
+
+/// The buffers without the output that is still to be sent.
+impl<T: Transport> Buffers for Gathering<T> {
+    fn output(&mut self) -> &mut [u8] {
+        &mut self.buffers.output()[self.gathered..]
+    }
+
+    fn input(&self) -> &[u8] {
+        self.buffers.input()
+    }
+
+    fn input_append_buf(&mut self) -> &mut [u8] {
+        self.buffers.input_append_buf()
+    }
+
+    fn input_appended(&mut self, amount: usize) {
+        self.buffers.input_appended(amount);
+    }
+
+    fn input_consume(&mut self, amount: usize) {
+        self.buffers.input_consume(amount);
+    }
+
+    fn tmp_and_output(&mut self) -> (&mut [u8], &mut [u8]) {
+        let (scratch, output) = self.buffers.tmp_and_output();
+        (scratch, &mut output[self.gathered..])
+    }
+
+    fn can_use_input(&self) -> bool {
+        self.buffers.can_use_input()
+    }
 }
 
 /// Resolves names on the caller's thread, within the limits of the C library. With a timeout, ureq starts a thread for
