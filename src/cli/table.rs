@@ -126,7 +126,7 @@ pub(crate) fn ignored_locally(args: Args) -> Vec<String> {
         let id = arg.get_id().as_str();
         let is_honoured = OF_LOCAL.contains(&id) || has_e2e && OF_LOCAL_E2E.contains(&id);
         !is_honoured && args.given(id) && {
-            let defaults = arg.get_default_values().iter().map(|value| value.as_os_str());
+            let defaults = arg.get_default_values().iter().map(clap::builder::OsStr::as_os_str);
             !args.raw(id).eq(defaults)
         }
     });

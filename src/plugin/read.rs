@@ -602,7 +602,7 @@ config-map:
         check(&format!("{head}---\n{head}"), 5, 1, "a second document begins here");
         let json = r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "p", "driver": "DaemonSet"}}"#;
         check(json, 1, 59, "`driver` is already set in line 1");
-        check(&format!("{}\n---\n{}\n", FLOW, FLOW), 3, 1, "a second document begins here");
+        check(&format!("{FLOW}\n---\n{FLOW}\n"), 3, 1, "a second document begins here");
         for ending in ["---\n", "...\n", "---\n# end\n"] {
             assert_eq!(read(&format!("{head}{ending}")).unwrap().definition.name(), "p", "{ending}");
         }

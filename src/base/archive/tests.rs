@@ -319,7 +319,8 @@ fn set_length(path: &Path, length: u64) {
 #[test]
 #[cfg(unix)]
 fn folder_that_changes_while_it_is_packed_is_an_error() {
-    let changes: [(&str, &dyn Fn(&Path)); 7] = [
+    type Change<'a> = (&'a str, &'a dyn Fn(&Path));
+    let changes: [Change<'_>; 7] = [
         ("b", &|dir| set_length(&dir.join("b"), 500_000)),
         ("b", &|dir| set_length(&dir.join("b"), 2 << 20)),
         ("a/early", &|dir| fs::write(dir.join("a/early"), "EARLY").unwrap()),

@@ -1,5 +1,10 @@
 //! YAML text to nodes: composes the events of the YAML reader, resolves anchors, merge keys and tags.
 
+#![expect(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of a type with a lifetime is not general enough for `read`"
+)]
+
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 use std::panic::{AssertUnwindSafe, catch_unwind};
