@@ -361,6 +361,11 @@ mod tests {
     fn both_spellings_of_warn_are_accepted() {
         assert_eq!(filter("WARN"), LevelFilter::Warn);
         assert_eq!(filter("warning"), LevelFilter::Warn);
-        assert_eq!(filter("panic"), LevelFilter::Off);
+    }
+
+    #[test]
+    fn errors_are_shown_at_the_most_severe_levels() {
+        assert_eq!(filter("fatal"), LevelFilter::Error);
+        assert_eq!(filter("panic"), LevelFilter::Error);
     }
 }

@@ -80,9 +80,9 @@ pub fn cut_before_advice(message: &str, max: usize) -> String {
     match marks.find(|at| message.len() - at <= max / 2) {
         Some(at) => {
             let (cause, advice) = message.split_at(at);
-            format!("{}{advice}", cut_bytes(cause, max - advice.len() - ELLIPSIS_BYTES))
+            format!("{}{advice}", cut_bytes(cause, max.saturating_sub(advice.len() + ELLIPSIS_BYTES)))
         }
-        None => cut_bytes(message, max - ELLIPSIS_BYTES),
+        None => cut_bytes(message, max.saturating_sub(ELLIPSIS_BYTES)),
     }
 }
 

@@ -131,7 +131,7 @@ pub(crate) struct Run {
 /// Maximum repetitions; more would hide defects.
 pub(crate) const MAX_ATTEMPTS: i64 = 10;
 
-/// Requests and limits of a worker's container: quantities by resource, as in Kubernetes. A worker needs 20 MiB for a
+/// Requests and limits of a worker's container: quantities by resource, as in Kubernetes. A worker needs about 25 MiB for a
 /// result of any size, and a quota on requests or limits refuses pods whose containers lack them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename = "resources", rename_all = "PascalCase", default)]

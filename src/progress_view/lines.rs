@@ -20,6 +20,8 @@ const MIN_NOTE: usize = 12;
 
 /// Maximum lines per trouble if the window is high enough.
 const MAX_TROUBLE_LINES: usize = 3;
+/// Columns of such a line that are indentation, or too few for the next word.
+const UNUSED_COLUMNS: usize = 12;
 
 /// The terminal's codes of styles.
 const PLAIN: u8 = 0;
@@ -140,8 +142,7 @@ impl BoardTerminal {
     fn troubles(&self, troubles: &[Trouble], rows: usize) -> Vec<Line> {
         let bad = |text: String| self.line(vec![(BAD, text)]);
         let all: Vec<String> = troubles.iter().map(|trouble| sentence(trouble, 3)).collect();
-        let whole: Vec<String> =
-            all.iter().flat_map(|text| broken(text, self.width, MAX_TROUBLE_LINES)).collect();
+        let whole: Vec<String> = all.iter().flat_map(|text| self.wrapped(text)).collect();
         if whole.len() <= rows {
             return whole.into_iter().map(bad).collect();
         }
@@ -152,6 +153,21 @@ impl BoardTerminal {
             out.push(bad(more));
         }
         out
+    }
+
+    /// A trouble in at most [`MAX_TROUBLE_LINES`] lines, which end with its remedy.
+    fn wrapped(&self, trouble: &str) -> Vec<String> {
+        let lines = broken(trouble, self.width, MAX_TROUBLE_LINES);
+        if lines.iter().all(|line| columns(line) <= self.width) {
+            return lines;
+        }
+        // Each line is indented, and ends before a word that does not fit.
+        let room = MAX_TROUBLE_LINES * self.width.saturating_sub(UNUSED_COLUMNS);
+        let mut shortened = visible::cut_before_advice(trouble, room);
+        if !self.unicode {
+            shortened = shortened.replace('…', ".");
+        }
+        broken(&shortened, self.width, MAX_TROUBLE_LINES)
     }
 
     /// Segments in proportion to what is done well, has failed and is open; one failure is visible among many.
@@ -451,6 +467,20 @@ mod tests {
             &[
                 "a run: running  1:02:03",
                 "  systemd-logs on n1, n2: it could not.",
+                "waiting for e2e | time limit 6h",
+            ],
+        );
+        long.troubles[0].cause =
+            "it could not do what it was for, said so many times, and gave no reason; plug it in".into();
+        check(
+            &long,
+            40,
+            24,
+            &[
+                "a run: running  1:02:03",
+                "  systemd-logs on n1, n2: it could not",
+                "    do what it was for, said so m.;",
+                "    plug it in",
                 "waiting for e2e | time limit 6h",
             ],
         );
