@@ -11,10 +11,12 @@ use anyhow::{Context as _, Result, bail};
 use super::afterwards::{OutputFiles, prune, report, upload};
 use super::flag::{Args, usage_error};
 use super::output::{self, INTERRUPTED};
+use super::run::check_local;
 use super::run_args::RunArgs;
 use super::wait::{DAY, verdict};
 use crate::names::env;
 use crate::pipeline::{self, LocalRun};
+use crate::plugin::builtin;
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
 use crate::status;
@@ -42,6 +44,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let per_test = request.per_test()?;
     let plan = request.plan(None)?;
     let definitions = plan.prepared()?;
+    check_local(args, definitions.iter().any(|definition| definition.whole() == builtin::E2E))?;
     let mut local = LocalRun {
         definitions: &definitions,
         config: plan.run,

@@ -27,7 +27,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     }
     let is_local = args.on("local");
     if is_local {
-        check_local(args)?;
+        // Whether `e2e` is among the plugins is known once they are read.
+        check_local(args, true)?;
         return local::run(args, RunArgs::new(args, Purpose::Local)?);
     }
     let request = RunArgs::new(args, Purpose::Run)?;
@@ -157,9 +158,9 @@ fn service(args: Args, given: bool) -> Result<Option<Service>> {
     }
 }
 
-/// Rejects flags that a run on this machine would ignore.
-fn check_local(args: Args) -> Result<()> {
-    let ignored = table::ignored_locally(args);
+/// Rejects flags that a run on this machine would ignore; some take effect only with the plugin `e2e`.
+pub(super) fn check_local(args: Args, has_e2e: bool) -> Result<()> {
+    let ignored = table::ignored_locally(args, has_e2e);
     if !ignored.is_empty() {
         return Err(usage_error(format!(
             "--local runs the plugins on this machine, where {} would do nothing; leave out --local, or {}",

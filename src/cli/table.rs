@@ -118,9 +118,9 @@ fn program() -> &'static str {
     if name.starts_with("kubectl-") { "kubectl sonobuoy" } else { "sonobuoy" }
 }
 
-/// The given flags of `run` that a run on this machine would ignore; a flag with its default is none.
-pub(crate) fn ignored_locally(args: Args) -> Vec<String> {
-    let has_e2e = args.all("plugin").any(|name| name.contains(builtin::E2E));
+/// The given flags of `run` that a run on this machine would ignore, with or without the plugin `e2e`; a flag with its
+/// default is none.
+pub(crate) fn ignored_locally(args: Args, has_e2e: bool) -> Vec<String> {
     let run = accepting_values(run());
     let ignored = run.get_arguments().filter(|arg| {
         let id = arg.get_id().as_str();
