@@ -148,7 +148,8 @@ fn truncated_body_is_not_stored_and_can_be_resent() {
 #[test]
 fn unauthenticated_and_plaintext_clients_are_rejected() {
     let short = Duration::from_millis(300);
-    with_aggregator(Limits { handshake: short, ..Limits::default() }, |aggregator| {
+    let limits = Limits { handshake: short, waiting_timeout: short, ..Limits::default() };
+    with_aggregator(limits, |aggregator| {
         let Access { aggregator_url, ca_cert, .. } = aggregator.access;
         let request = put("Content-Length: 5\r\n", "false");
         let nobody = Peer::new(aggregator_url, ca_cert, None).say(&request);

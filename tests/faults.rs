@@ -415,17 +415,18 @@ fn archive_without_room_for_its_seal_is_not_kept() {
 fn archive_and_seal_stay_together_when_a_sync_fails() {
     let folder = Folder::new();
     let Some(library) = injector(&folder) else { return };
-    let mut kept = Vec::new();
-    // Three files are synced, each with its folder.
+    let mut failures = 0;
+    // Three files are synced, each with its folder; a failed archive is packed once more.
     for number in 1..=6 {
         let (mut command, own) = run(1);
         command.env("LD_PRELOAD", &library).env("FAULTS", format!("sync {number} 1 5"));
         command.env("FAULTS_BELOW", own.join("archive")).env("FAULTS_HIT", folder.join("hit"));
         let status = check(&format!("sync {number}"), command, &own, 1);
-        assert_eq!(status.code(), Some(1), "sync {number}");
-        kept.push(own.join("archive").read_dir().unwrap().count());
+        failures += u32::from(!status.success());
+        let files = own.join("archive").read_dir().unwrap().count();
+        assert!(files == 3 || files == 0 && !status.success(), "sync {number}: {files} files");
     }
-    assert_eq!(kept, [0, 0, 0, 0, 0, 3]);
+    assert!(failures > 0, "no sync failed");
 }
 
 /// Forwards connections to `to`. On the first one, the aggregator receives at most `bytes` and then end of stream, while

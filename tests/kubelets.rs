@@ -66,6 +66,6 @@ fn ctrl_c_ends_a_snapshot() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
     assert!(stderr.contains("the snapshot was interrupted") && output.stdout.is_empty(), "{stderr}");
 }

@@ -202,7 +202,8 @@ fn ineffective_flags_are_reported() {
     let archives =
         |folder: &Folder| folder.names().into_iter().filter(|name| name.ends_with(".tar.gz")).count();
     for (words, named) in [
-        ("--kubeconfig x --mode quick --delete", "--mode and --kubeconfig and --delete would do nothing"),
+        ("--kubeconfig x --delete", "--kubeconfig and --delete would do nothing"),
+        ("--mode quick", "--mode would do nothing"),
         ("--dry-run", "--dry-run would do nothing"),
         ("--nodes a", "--nodes would do nothing"),
         ("--max-parallel 2", "--max-parallel would do nothing"),

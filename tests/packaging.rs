@@ -260,7 +260,7 @@ fn packages_and_manifests_pass_their_linters() {
     let out = release(&folder, formats(), "");
     let version = env!("CARGO_PKG_VERSION");
     // Placeholders instead of programs, and no key of a distribution; rpmlint 2.4 compares programs with sections of the manual.
-    let settings = "CompressExtension = \"gz\"\nValidLicenses = [\"Apache-2.0\"]\nFilters = [\"no-signature\", \"no-binary\", \"no-manual-page\"]\n";
+    let settings = "CompressExtension = \"gz\"\nValidLicenses = [\"Apache-2.0\"]\nFilters = [\"no-signature\", \"no-binary\", \"no-manual-page\", \"package-with-huge-docs\"]\n";
     let settings = folder.write("rpmlint.toml", settings);
     let (deb, rpm) = (format!("sonobuoy_{version}_amd64.deb"), format!("sonobuoy-{version}-1.x86_64.rpm"));
     let settings = settings.display().to_string();

@@ -236,7 +236,8 @@ fn archive_commands_report_seal_verification() {
     sealed.change("", |archive| archive.push(0));
     let altered = "is not as it was sealed: the archive is not the one that was sealed";
     for words in ["results", "results --fail-on unknown"] {
-        results(words).status(1).stdout_has("passed").stderr_has(altered).run();
+        // The added byte also ends the report: it is no part of the gzip stream.
+        results(words).status(1).stderr_has(altered).run_any();
     }
     results("results diff").arg(&name).status(1).stderr_has(altered).run_any();
     known().stderr_has("is not the one that was sealed").run_any();

@@ -94,7 +94,7 @@ fn run_continues_the_tests_of_an_interrupted_one() {
 for test in TOLD 'Suite goes on'; do
   body="{\"msg\":\"$test\",\"total\":4,\"completed\":1}"
   exec 3<>/dev/tcp/127.0.0.1/$SONOBUOY_PROGRESS_PORT
-  printf 'POST /progress HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
+  printf 'POST /progress HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: %s\r\n\r\n%s' ${#body} "$body" >&3
   cat <&3 > /dev/null
 done
 exit 9"#;

@@ -353,7 +353,7 @@ fn live_folder_is_packed_as_it_is() {
     unpack(&packed[..], &to.0, &Limits::default()).unwrap();
     let files = tree(&to.0);
     assert_eq!(fs::metadata(to.0.join("b")).unwrap().len(), 1 << 20, "padded");
-    assert_eq!(files.keys().collect::<Vec<_>>(), ["a", "a/early", "b", "c"]);
+    assert_eq!(files.keys().collect::<Vec<_>>(), ["a", "a/early", "b", "c", "marker"]);
 }
 
 #[test]
