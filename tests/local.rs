@@ -7,8 +7,10 @@ use std::time::Duration;
 
 use base::stop::Stop;
 
+#[cfg(target_os = "linux")]
+use super::support::skipped;
 use super::support::watchdog::Watchdog;
-use super::support::{Archive, Folder, Sonobuoy, program, skipped};
+use super::support::{Archive, Folder, Sonobuoy, program};
 
 /// A definition: fields of `sonobuoy-config` next to the name, and the container's script.
 fn plugin(name: &str, config: &str, script: &str) -> String {

@@ -72,9 +72,9 @@ mod query;
 mod refusal;
 #[cfg(unix)]
 mod restarts;
-#[cfg(unix)]
 mod results;
 mod retrieve;
+#[cfg(unix)]
 mod retry;
 mod run;
 #[cfg(unix)]

@@ -3,7 +3,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+#[cfg(unix)]
+use std::process::Stdio;
 
 use rcgen::{CertificateParams, KeyPair, SigningKey as _};
 use serde_json::json;

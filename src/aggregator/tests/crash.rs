@@ -12,7 +12,9 @@ use super::server::{Connection, access, server};
 use crate::aggregator::run::ResultState;
 use crate::aggregator::{Aggregator, AggregatorSettings};
 use crate::backplane::Authority;
-use crate::layout::{self, JOURNAL, state_dir};
+use crate::layout::state_dir;
+#[cfg(unix)]
+use crate::layout::{self, JOURNAL};
 use base::stop::Stop;
 use client::Access;
 use client::protocol::ResultId;
@@ -20,6 +22,7 @@ use client::protocol::ResultId;
 /// Run directory of the child process.
 const RUN_DIR: &str = "SONOBUOY_TEST_RUN_DIR";
 /// Lets the child process store results, but append nothing to its journal.
+#[cfg(unix)]
 const FULL_JOURNAL: &str = "SONOBUOY_TEST_FULL_JOURNAL";
 const UPLOADS: usize = 100;
 const KILLS: usize = 2;

@@ -89,6 +89,7 @@ fn walk(
     Ok(true)
 }
 
+#[cfg(unix)]
 #[cfg(test)]
 mod tests {
     use std::fs;

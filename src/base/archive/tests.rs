@@ -280,8 +280,10 @@ fn digest_is_that_of_the_unpacked_folder() {
 }
 
 /// Calls a function in the middle of a large file.
+#[cfg(unix)]
 struct Altering<F>(Option<F>, Vec<u8>);
 
+#[cfg(unix)]
 impl<F: FnOnce()> std::io::Write for Altering<F> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if self.1.len() > 100_000 {
@@ -296,6 +298,7 @@ impl<F: FnOnce()> std::io::Write for Altering<F> {
 }
 
 /// A folder with a large file, `b`, between two small ones.
+#[cfg(unix)]
 fn incompressible() -> Folder {
     let from = Folder::new();
     let mut noise = vec![0; 1 << 20];
@@ -312,6 +315,7 @@ fn incompressible() -> Folder {
     from
 }
 
+#[cfg(unix)]
 fn set_length(path: &Path, length: u64) {
     fs::File::options().write(true).open(path).unwrap().set_len(length).unwrap();
 }

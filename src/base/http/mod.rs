@@ -230,26 +230,29 @@ impl Server {
     ) -> anyhow::Result<()> {
         let limits = &Limits { waiting: self.waiting(), ..self.limits.clone() };
         let (queue, handler): (_, &Handler<'_>) = (&Queue::new(limits), &handler);
-        let mut acceptor = Acceptor::new(&self.listener, queue).context("cannot wait for connections")?;
+        let acceptor = Acceptor::new(&self.listener, queue).context("cannot wait for connections")?;
         std::thread::scope(|scope| {
-            let mut checked = Instant::now();
-            while !stop.stopped() {
-                acceptor.poll(CHECK_INTERVAL);
-                if checked.elapsed() >= CHECK_INTERVAL {
-                    checked = Instant::now();
-                    queue.expire();
-                    queue.press();
-                }
-                while queue.wants_thread() {
-                    let thread = crate::thread("http").stack_size(STACK_BYTES);
-                    if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
-                        queue.without_thread();
-                        log::warn!("a connection waits: {error}");
-                        break;
+            {
+                // Ends with this block: its descriptors refer to the listener.
+                let mut acceptor = acceptor;
+                let mut checked = Instant::now();
+                while !stop.stopped() {
+                    acceptor.poll(CHECK_INTERVAL);
+                    if checked.elapsed() >= CHECK_INTERVAL {
+                        checked = Instant::now();
+                        queue.expire();
+                        queue.press();
+                    }
+                    while queue.wants_thread() {
+                        let thread = crate::thread("http").stack_size(STACK_BYTES);
+                        if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
+                            queue.without_thread();
+                            log::warn!("a connection waits: {error}");
+                            break;
+                        }
                     }
                 }
             }
-            drop(acceptor);
             // The system refuses further connections.
             if let Err(error) = sys::stop_listening(&self.listener) {
                 log::debug!("cannot stop listening: {error}");
