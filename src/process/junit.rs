@@ -37,7 +37,8 @@ pub(super) fn read(
     let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, input));
     ensure!(lexer.next_child()?, "EOF");
     let root = lexer.name().to_owned();
-    let mut reader = Reader { lexer, end, file, visit };
+    let is_pytest = matches!(lexer.attribute("name"), Some("pytest" | "pytest tests"));
+    let mut reader = Reader { lexer, end, file, is_pytest, visit };
     match root.as_str() {
         "testsuite" => reader.suite(1, 0).map(drop),
         "testsuites" => {
@@ -54,6 +55,8 @@ struct Reader<'a, 'v, R> {
     lexer: Lexer<R>,
     end: Option<&'a SuiteEnd>,
     file: &'a str,
+    /// Whether the file is that of pytest, which counts subtests without listing them.
+    is_pytest: bool,
     visit: &'a mut Visit<'v>,
 }
 
@@ -157,8 +160,13 @@ impl<R: BufRead> Reader<'_, '_, R> {
         // Ginkgo 1 names no suite and counts no errors. Excerpts of its files are in use, which list fewer tests than
         // the whole had, so that only its number of failures is a claim.
         let is_ginkgo_1 = self.lexer.name() == "testsuite" && has("time") && !has("name") && !has("errors");
+        let tests = match number("tests") {
+            _ if is_ginkgo_1 => 0,
+            tests if self.is_pytest => tests.min(1),
+            tests => tests,
+        };
         SuiteClaims {
-            tests: if is_ginkgo_1 { 0 } else { number("tests") },
+            tests,
             failures: number("failures").saturating_add(number("errors")),
             not_run: NOT_RUN_COUNTS.iter().fold(0, |sum, name| u64::saturating_add(sum, number(name))),
         }

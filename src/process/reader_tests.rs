@@ -80,6 +80,11 @@ fn suites_that_claim_more_than_they_list_are_unknown() {
     junit(&text, ["unknown", "passed=1 unknown=1"], &[]);
     // Tests that did not run may be counted without being listed.
     junit(&format!("<testsuite tests='3' skipped='2'>{one}</testsuite>"), ["passed", "passed=1"], &[]);
+    // pytest counts subtests without listing them.
+    let suites = "<testsuites name='pytest tests'><testsuite name='own'";
+    junit(&format!("{suites} tests='6'>{one}</testsuite></testsuites>"), ["passed", "passed=1"], &[]);
+    junit(&format!("<testsuite name='pytest' tests='6'>{one}</testsuite>"), ["passed", "passed=1"], &[]);
+    junit("<testsuite name='pytest' tests='6'/>", ["unknown", "unknown=1"], &["claims 1 test, of which 0"]);
     junit(&format!("<testsuite tests='-1' errors='x'>{one}</testsuite>"), ["passed", "passed=1"], &[]);
 }
 
