@@ -59,7 +59,7 @@ fn page_permits_its_own_script_and_style_alone() {
 }
 
 /// Uses the page in a browser; the outcome is in an attribute of the page.
-const USE: &str = "<script>
+const USE: &str = "
 const errors = []; addEventListener('error', event => errors.push(event.message));
 addEventListener('load', async () => {
   const tests = () => [...document.querySelectorAll('details.t, details.r, p.k')];
@@ -93,7 +93,7 @@ addEventListener('load', async () => {
   }
   document.documentElement.dataset.outcome = JSON.stringify(outcome);
 });
-</script></body>";
+";
 
 /// The accessibility checker, as npm installs it: `npm install --no-save axe-core`.
 fn axe() -> Option<String> {
@@ -102,14 +102,18 @@ fn axe() -> Option<String> {
     folders.into_iter().flatten().find_map(|folder| std::fs::read_to_string(folder.join("axe.min.js")).ok())
 }
 
-/// A script's findings about a page in a browser; `None` if no browser starts.
-fn used(folder: &Folder, page: &str, script: &str) -> Option<Value> {
+/// What scripts found out about a page in a browser; `None` if no browser starts.
+fn used(folder: &Folder, page: &str, scripts: &[&str]) -> Option<Value> {
     let chromium = support::any_program(&["chromium", "chromium-browser", "google-chrome"])?;
-    // The page runs no other script than its own.
-    let hashes: String =
-        inside_tags(script, "script").map(|script| format!("{} ", source_of(script))).collect();
-    let permitted = page.replacen("script-src ", &format!("script-src {hashes}"), 1);
-    let path = folder.write("page.html", permitted.replace("</body>", script));
+    // The page's policy permits its own script alone.
+    let mut sources = String::from("script-src ");
+    let mut elements = String::new();
+    for script in scripts {
+        sources += &format!("{} ", source_of(script));
+        elements += &format!("<script>{script}</script>");
+    }
+    let permitted = page.replacen("script-src ", &sources, 1);
+    let path = folder.write("page.html", permitted.replace("</body>", &(elements + "</body>")));
     let done = Command::new(chromium)
         .args([
             "--headless",
@@ -143,8 +147,8 @@ fn page_can_be_searched_and_folded_in_a_browser() {
     let folder = run();
     let page = results(&folder, "--format html").run_any().stdout;
     let axe = axe();
-    let checker = axe.as_ref().map(|script| format!("<script>{script}</script>")).unwrap_or_default();
-    let Some(outcome) = used(&folder, &page, &(checker + USE)) else { return };
+    let checker = axe.as_deref().unwrap_or_default();
+    let Some(outcome) = used(&folder, &page, &[checker, USE]) else { return };
     let mut expected = json!({
         "title": "1 failed of 10 that ran (1 skipped) · Sonobuoy", "tools": true, "all": 11,
         "open": ["cause failed", "cause unknown"], "found": 1, "count": "1 of 11 tests",
@@ -162,7 +166,7 @@ fn page_can_be_searched_and_folded_in_a_browser() {
 }
 
 /// Counts tests and matches, and checks that no element is too wide once everything is unfolded.
-const COUNT: &str = "<script>
+const COUNT: &str = "
 const errors = []; addEventListener('error', event => errors.push(event.message));
 addEventListener('load', () => {
   const shown = () => [...document.querySelectorAll('details.t, details.r, p.k')].filter(test => !test.hidden).length;
@@ -178,7 +182,7 @@ addEventListener('load', () => {
   outcome.wide = document.documentElement.scrollWidth > innerWidth;
   document.documentElement.dataset.outcome = JSON.stringify(outcome);
 });
-</script></body>";
+";
 
 #[test]
 fn page_of_five_thousand_nodes_stays_small() {
@@ -213,7 +217,7 @@ fn page_of_five_thousand_nodes_stays_small() {
     );
     let plain = page.matches("<p class=\"k passed\"").count();
     assert!(plain > 9_000 && page.matches("<details").count() < 100, "{plain}");
-    let Some(outcome) = used(&folder, &page, COUNT) else { return };
+    let Some(outcome) = used(&folder, &page, &[COUNT]) else { return };
     let [all, found] = ["all", "found"].map(|key| outcome[key].as_u64().unwrap());
     assert!(all >= 10_000 && found == 3, "{outcome}");
     assert_eq!((&outcome["wide"], &outcome["errors"]), (&json!(false), &json!([])));
@@ -224,7 +228,7 @@ fn page_of_five_thousand_nodes_stays_small() {
 }
 
 /// Opens the panel of a node from its name in a table.
-const OPEN: &str = "<script>
+const OPEN: &str = "
 addEventListener('load', () => {
   const row = [...document.querySelectorAll('.matrix tr')].find(row => row.textContent.includes('n4'));
   row.querySelector('button').click();
@@ -234,13 +238,13 @@ addEventListener('load', () => {
   outcome.closed = panel.hidden && location.hash === '';
   document.documentElement.dataset.outcome = JSON.stringify(outcome);
 });
-</script></body>";
+";
 
 #[test]
 fn node_in_the_page_has_a_panel_with_all_about_it() {
     let folder = run();
     let page = results(&folder, "--format html").run_any().stdout;
-    let Some(outcome) = used(&folder, &page, OPEN) else { return };
+    let Some(outcome) = used(&folder, &page, &[OPEN]) else { return };
     let told = json!(["n4", "check", "1 complete, 1 unknown", "Failed", "dns"]);
     assert_eq!(outcome, json!({"told": told, "hash": "#q=&node=n4", "closed": true}));
 }

@@ -89,8 +89,8 @@ fn walk(
     Ok(true)
 }
 
-#[cfg(unix)]
 #[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::fs;
     use std::time::{Duration, SystemTime};
