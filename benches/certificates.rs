@@ -25,7 +25,9 @@ const REVIEWS_FILE: &str = "most-reviews-in-a-second";
 
 /// The role: serves until end of input, then reports the maximum number of reviews within one second.
 pub(super) fn serve(dir: &Path, nodes: &str) {
-    let names: Vec<String> = (0..nodes.parse().unwrap()).map(|node| format!("n{node}")).collect();
+    let names: Vec<String> = (0..nodes.parse().unwrap())
+        .map(|node| format!("n{node}"))
+        .collect();
     let stop = Stop::new();
     let report = dir.with_file_name(REVIEWS_FILE);
     let recent = Mutex::new((VecDeque::<Instant>::new(), 0));
@@ -34,7 +36,10 @@ pub(super) fn serve(dir: &Path, nodes: &str) {
         {
             let (begun, most) = &mut *recent.lock().unwrap();
             begun.push_back(now);
-            while begun.front().is_some_and(|first| now - *first >= Duration::from_secs(1)) {
+            while begun
+                .front()
+                .is_some_and(|first| now - *first >= Duration::from_secs(1))
+            {
                 begun.pop_front();
             }
             if begun.len() > *most {
@@ -63,11 +68,18 @@ pub(super) fn measure(base: &Path) {
         .map(|node| {
             let token_file = around.join(format!("token-{node}"));
             std::fs::write(&token_file, format!("token-of-n{node}")).unwrap();
-            let access = Access { token_file: token_file.display().to_string(), ..ours.access.clone() };
+            let access = Access {
+                token_file: token_file.display().to_string(),
+                ..ours.access.clone()
+            };
             Client::new(&access, ResultId::on_node(PLUGIN, format!("n{node}"))).unwrap()
         })
         .collect();
-    let (barrier, times, lost) = (Barrier::new(WORKERS), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let (barrier, times, lost) = (
+        Barrier::new(WORKERS),
+        Mutex::new(Vec::new()),
+        Mutex::new(Vec::new()),
+    );
     std::thread::scope(|scope| {
         for (node, client) in clients.iter().enumerate() {
             let (barrier, times, lost, content) = (&barrier, &times, &lost, &content);
@@ -79,7 +91,10 @@ pub(super) fn measure(base: &Path) {
                     Err(error) => lost.lock().unwrap().push(error.to_string()),
                 }
             };
-            std::thread::Builder::new().stack_size(256 * 1024).spawn_scoped(scope, work).unwrap();
+            std::thread::Builder::new()
+                .stack_size(256 * 1024)
+                .spawn_scoped(scope, work)
+                .unwrap();
         }
     });
     let (times, mut lost) = (times.into_inner().unwrap(), lost.into_inner().unwrap());
@@ -88,38 +103,74 @@ pub(super) fn measure(base: &Path) {
             lost.push(format!("node {node} has no result"));
         }
     }
-    lost.iter().take(5).for_each(|reason| println!("  lost: {reason}"));
+    lost.iter()
+        .take(5)
+        .for_each(|reason| println!("  lost: {reason}"));
     println!(
         "certificates for {WORKERS} workers at once: half have reported after {:?}, the last after {:?}",
         percent(&times, 50),
         percent(&times, 100)
     );
-    let reviews: f64 = std::fs::read_to_string(around.join(REVIEWS_FILE)).unwrap().parse().unwrap();
-    verdict("certificates, lost", lost.len() as f64, 0.0, Better::Smaller);
+    let reviews: f64 = std::fs::read_to_string(around.join(REVIEWS_FILE))
+        .unwrap()
+        .parse()
+        .unwrap();
+    verdict(
+        "certificates, lost",
+        lost.len() as f64,
+        0.0,
+        Better::Smaller,
+    );
     // Counted shortly after release: two reviews a second apart may appear closer.
-    verdict("certificates, most reviews in a second", reviews, 53.0, Better::Smaller);
+    verdict(
+        "certificates, most reviews in a second",
+        reviews,
+        53.0,
+        Better::Smaller,
+    );
     // At the configured rate of all addresses.
     let reviewed = WORKERS as f64 / 50.0;
     let ratio = percent(&times, 100).as_secs_f64() / reviewed;
-    verdict("certificates, times what the reviews alone take", ratio, 1.5, Better::Smaller);
-    verdict("certificates, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
+    verdict(
+        "certificates, times what the reviews alone take",
+        ratio,
+        1.5,
+        Better::Smaller,
+    );
+    verdict(
+        "certificates, aggregator's peak memory in MiB",
+        ours.peak(),
+        64.0,
+        Better::Smaller,
+    );
 }
 
 /// Time per certificate.
 fn signing() {
     let authority = Authority::new(Duration::from_secs(3600)).unwrap();
     let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
-    let request = rcgen::CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+    let request = rcgen::CertificateParams::default()
+        .serialize_request(&key)
+        .unwrap()
+        .pem()
+        .unwrap();
     let times: Vec<Duration> = (0..WORKERS)
         .map(|node| {
             let id = ResultId::on_node(PLUGIN, format!("n{node}"));
             let begin = Instant::now();
             let request = SigningRequest::from_pem(request.as_bytes()).unwrap();
-            authority.certify(&id, &request, Duration::from_secs(3600)).unwrap();
+            authority
+                .certify(&id, &request, Duration::from_secs(3600))
+                .unwrap();
             begin.elapsed()
         })
         .collect();
     // Other processes occasionally take the processor during a few.
     let each = percent(&times, 50);
-    verdict("certificates, signing one, in ms", each.as_secs_f64() * 1e3, 1.0, Better::Smaller);
+    verdict(
+        "certificates, signing one, in ms",
+        each.as_secs_f64() * 1e3,
+        1.0,
+        Better::Smaller,
+    );
 }

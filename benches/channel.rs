@@ -35,7 +35,10 @@ const MIB: u64 = 1 << 20;
 const ROUNDS: usize = 9;
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["raw", dir] => raw(Path::new(dir)),
         ["aggregator", dir, nodes] => aggregator(Path::new(dir), nodes),
@@ -124,7 +127,12 @@ fn upload(base: &Path, least: Option<f64>) {
         Some(least) => verdict("upload, ratio", ratio, least, Better::Larger),
         None => println!("     upload, ratio: {ratio:.2}"),
     }
-    verdict("upload, aggregator's peak memory in MiB", ours.peak(), 12.0, Better::Smaller);
+    verdict(
+        "upload, aggregator's peak memory in MiB",
+        ours.peak(),
+        12.0,
+        Better::Smaller,
+    );
 }
 
 /// Resident pages of the program file in MiB, which are shared and reclaimable.
@@ -161,14 +169,18 @@ fn memory(base: &Path) {
         let file = results.join("big.bin");
         let mut out = File::create(&file).unwrap();
         for _ in 0..size / MIB {
-            out.write_all(&vec![7; usize::try_from(MIB).unwrap()]).unwrap();
+            out.write_all(&vec![7; usize::try_from(MIB).unwrap()])
+                .unwrap();
         }
         // As `echo` writes it: without a newline, the worker would wait for the rest of the path.
         std::fs::write(results.join("done"), format!("{}\n", file.display())).unwrap();
         for _ in 0..ROUNDS {
             let raw = alone(base, &file);
             let (took, worker, aggregator) = carry(base, &results);
-            times = [times[0].min(raw.as_secs_f64()), times[1].min(took.as_secs_f64())];
+            times = [
+                times[0].min(raw.as_secs_f64()),
+                times[1].min(took.as_secs_f64()),
+            ];
             peaks = [peaks[0].max(worker), peaks[1].max(aggregator)];
         }
         std::fs::remove_dir_all(&results).unwrap();
@@ -178,8 +190,18 @@ fn memory(base: &Path) {
             "     {name}: TLS alone {:.2} s, worker and aggregator {:.2} s, {ratio:.2} times",
             times[0], times[1]
         );
-        verdict(&format!("{name}, worker's peak memory in MiB"), peaks[0], 9.0, Better::Smaller);
-        verdict(&format!("{name}, aggregator's peak memory in MiB"), peaks[1], 12.0, Better::Smaller);
+        verdict(
+            &format!("{name}, worker's peak memory in MiB"),
+            peaks[0],
+            9.0,
+            Better::Smaller,
+        );
+        verdict(
+            &format!("{name}, aggregator's peak memory in MiB"),
+            peaks[1],
+            12.0,
+            Better::Smaller,
+        );
     }
 }
 
@@ -204,15 +226,27 @@ fn carry(base: &Path, results: &Path) -> (Duration, f64, f64) {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let arrived = ours.dir.join(format!("plugins/{PLUGIN}/results/global/big.bin"));
+    let arrived = ours
+        .dir
+        .join(format!("plugins/{PLUGIN}/results/global/big.bin"));
     let never = Stop::new();
     while !arrived.exists() {
-        assert!(worker.try_wait().unwrap().is_none(), "the worker ended before its result arrived");
-        assert!(begin.elapsed() < Duration::from_secs(120), "the result never arrived");
+        assert!(
+            worker.try_wait().unwrap().is_none(),
+            "the worker ended before its result arrived"
+        );
+        assert!(
+            begin.elapsed() < Duration::from_secs(120),
+            "the result never arrived"
+        );
         never.wait(Duration::from_millis(5));
     }
     let took = begin.elapsed();
-    let measured = (took, peak(&worker) - program(&worker), ours.peak() - program(&ours.process));
+    let measured = (
+        took,
+        peak(&worker) - program(&worker),
+        ours.peak() - program(&ours.process),
+    );
     let _ = worker.kill();
     let _ = worker.wait();
     measured
@@ -264,14 +298,21 @@ fn crowd_from(base: &Path, from: &str, source: &(dyn Fn(usize) -> [u8; 4] + Sync
             lost.push(format!("node {node} has no result"));
         }
     }
-    lost.iter().take(5).for_each(|reason| println!("  lost: {reason}"));
+    lost.iter()
+        .take(5)
+        .for_each(|reason| println!("  lost: {reason}"));
     println!(
         "crowd of {CROWD} from {from}: half after {:?}, 99 of 100 after {:?}",
         percent(&times, 50),
         percent(&times, 99)
     );
     verdict("crowd, lost", lost.len() as f64, 0.0, Better::Smaller);
-    verdict("crowd, aggregator's peak memory in MiB", ours.peak(), 96.0, Better::Smaller);
+    verdict(
+        "crowd, aggregator's peak memory in MiB",
+        ours.peak(),
+        96.0,
+        Better::Smaller,
+    );
 }
 
 /// Heartbeats over new connections beside 4,800 half-open connections from 64 addresses, and uploads of another plugin
@@ -283,7 +324,10 @@ fn siege(base: &Path) {
     let evil = storm::evil(&ours);
     let mut greeting = Vec::new();
     let name = ServerName::try_from("127.0.0.1").unwrap();
-    ClientConnection::new(Arc::clone(&ours.client), name).unwrap().write_tls(&mut greeting).unwrap();
+    ClientConnection::new(Arc::clone(&ours.client), name)
+        .unwrap()
+        .write_tls(&mut greeting)
+        .unwrap();
     let end = Stop::new();
     let mut times = Vec::new();
     std::thread::scope(|scope| {
@@ -320,7 +364,10 @@ fn siege(base: &Path) {
                     let _ = work();
                 }
             };
-            std::thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, again).unwrap();
+            std::thread::Builder::new()
+                .stack_size(128 * 1024)
+                .spawn_scoped(scope, again)
+                .unwrap();
         }
         end.wait(Duration::from_secs(5));
         let request = format!(
@@ -332,24 +379,38 @@ fn siege(base: &Path) {
             let begin = Instant::now();
             let beat = || -> std::io::Result<u16> {
                 let mut stream = ours.connect_from([127, 0, 3, 1], &ours.client)?;
-                stream.sock.set_read_timeout(Some(Duration::from_secs(60)))?;
+                stream
+                    .sock
+                    .set_read_timeout(Some(Duration::from_secs(60)))?;
                 stream.write_all(request.as_bytes())?;
                 status(&mut stream)
             };
             let answered = beat();
             let lost = !matches!(answered, Ok(200));
-            times.push(if lost { Duration::from_secs(60) } else { begin.elapsed() });
+            times.push(if lost {
+                Duration::from_secs(60)
+            } else {
+                begin.elapsed()
+            });
         }
         end.stop();
     });
-    println!("siege: half of the heartbeats within {:?}", percent(&times, 50));
+    println!(
+        "siege: half of the heartbeats within {:?}",
+        percent(&times, 50)
+    );
     verdict(
         "siege, 99 of 100 heartbeats within, in s",
         percent(&times, 99).as_secs_f64(),
         1.0,
         Better::Smaller,
     );
-    verdict("siege, aggregator's peak memory in MiB", ours.peak(), 64.0, Better::Smaller);
+    verdict(
+        "siege, aggregator's peak memory in MiB",
+        ours.peak(),
+        64.0,
+        Better::Smaller,
+    );
 }
 
 /// Bodies of all kinds that the protocol allows, from 64 hostile nodes at once, next to honest nodes of the same plugin.
@@ -366,7 +427,10 @@ fn bodies(base: &Path) {
     let names = full("{\"failures\":[\"\"", ",\"\"", "]}");
     let letters = full("{\"msg\":\"", "\u{1}", "\"}");
     let escapes = full("{\"failures\":[\"", "\\udc80", "\"]}");
-    let (end, kinds) = (Stop::new(), [&many_objects, &deep, &names, &letters, &escapes]);
+    let (end, kinds) = (
+        Stop::new(),
+        [&many_objects, &deep, &names, &letters, &escapes],
+    );
     let mut times = Vec::new();
     std::thread::scope(|scope| {
         for node in 0..HOSTILE {
@@ -374,7 +438,9 @@ fn bodies(base: &Path) {
             let attack = move |round: usize| -> std::io::Result<()> {
                 let body = kinds[(node + round) % kinds.len()];
                 let mut stream = ours.connect_from(storm::attacker(node), &ours.client)?;
-                stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
+                stream
+                    .sock
+                    .set_read_timeout(Some(Duration::from_secs(20)))?;
                 // Every other body is shorter than declared.
                 let length = body.len() + usize::from(round % 2 == 1);
                 let (method, kind) = [("PUT", "results"), ("POST", "progress")][round / 2 % 2];
@@ -394,7 +460,10 @@ fn bodies(base: &Path) {
                     }
                 }
             };
-            std::thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, again).unwrap();
+            std::thread::Builder::new()
+                .stack_size(128 * 1024)
+                .spawn_scoped(scope, again)
+                .unwrap();
         }
         end.wait(Duration::from_secs(3));
         let update = "{\"msg\":\"half\",\"total\":2,\"completed\":1}";
@@ -407,18 +476,34 @@ fn bodies(base: &Path) {
             let begin = Instant::now();
             let post = || -> std::io::Result<u16> {
                 let mut stream = ours.connect_from([127, 0, 3, 1], &ours.client)?;
-                stream.sock.set_read_timeout(Some(Duration::from_secs(60)))?;
+                stream
+                    .sock
+                    .set_read_timeout(Some(Duration::from_secs(60)))?;
                 stream.write_all(request.as_bytes())?;
                 status(&mut stream)
             };
             let lost = !matches!(post(), Ok(200));
-            times.push(if lost { Duration::from_secs(60) } else { begin.elapsed() });
+            times.push(if lost {
+                Duration::from_secs(60)
+            } else {
+                begin.elapsed()
+            });
         }
         end.stop();
     });
     let worst = percent(&times, 99).as_secs_f64();
-    verdict("bodies, 99 of 100 posts of another node within, in s", worst, 1.0, Better::Smaller);
-    verdict("bodies, aggregator's peak memory in MiB", ours.peak(), 128.0, Better::Smaller);
+    verdict(
+        "bodies, 99 of 100 posts of another node within, in s",
+        worst,
+        1.0,
+        Better::Smaller,
+    );
+    verdict(
+        "bodies, aggregator's peak memory in MiB",
+        ours.peak(),
+        128.0,
+        Better::Smaller,
+    );
 }
 
 /// Ordinary uploads with and without slow clients beside them.
@@ -457,8 +542,15 @@ fn slow(base: &Path) {
         }
     }
     let [alone, beside] = tails.map(median);
-    println!("99 of 100 uploads of 1 MiB took {alone:?} alone, {beside:?} beside {SLOW} slow clients");
-    verdict("slow, ratio", beside.as_secs_f64() / alone.as_secs_f64(), 1.3, Better::Smaller);
+    println!(
+        "99 of 100 uploads of 1 MiB took {alone:?} alone, {beside:?} beside {SLOW} slow clients"
+    );
+    verdict(
+        "slow, ratio",
+        beside.as_secs_f64() / alone.as_secs_f64(),
+        1.3,
+        Better::Smaller,
+    );
 }
 
 /// Ordinary uploads with and without a client that fetches the results so far, one fetch after the other.
@@ -476,7 +568,9 @@ fn live(base: &Path) {
                     let mut fetches = 0;
                     while kind == 1 && !end.stopped() {
                         let mut fetch = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
-                        fetch.args(["splat", "--partial"]).arg(ours.dir.parent().unwrap());
+                        fetch
+                            .args(["splat", "--partial"])
+                            .arg(ours.dir.parent().unwrap());
                         assert!(fetch.stdout(Stdio::null()).status().unwrap().success());
                         fetches += 1;
                     }
@@ -489,8 +583,15 @@ fn live(base: &Path) {
         }
     }
     let [alone, beside] = tails.map(|times| percent(&times, 99));
-    println!("99 of 100 uploads of 1 MiB took {alone:?} alone, {beside:?} beside {fetches} fetches");
-    verdict("live, ratio", beside.as_secs_f64() / alone.as_secs_f64(), 1.1, Better::Smaller);
+    println!(
+        "99 of 100 uploads of 1 MiB took {alone:?} alone, {beside:?} beside {fetches} fetches"
+    );
+    verdict(
+        "live, ratio",
+        beside.as_secs_f64() / alone.as_secs_f64(),
+        1.1,
+        Better::Smaller,
+    );
 }
 
 /// Uploads of 1 MiB, four at a time; returns their durations.
@@ -500,7 +601,9 @@ fn uploads(ours: &Server, nodes: std::ops::Range<usize>) -> Vec<Duration> {
         for _ in 0..4 {
             scope.spawn(|| {
                 loop {
-                    let Some(node) = nodes.lock().unwrap().next() else { break };
+                    let Some(node) = nodes.lock().unwrap().next() else {
+                        break;
+                    };
                     let begin = Instant::now();
                     let mut stream = ours.connect();
                     stream.write_all(head(node, MIB).as_bytes()).unwrap();
@@ -529,20 +632,40 @@ impl Server {
 
     fn start_for(role: &str, base: &Path, nodes: &str) -> Self {
         // A parent folder for the run's, for files that the aggregator keeps next to it.
-        let dir = base.join(format!("bench-{}-{role}", std::process::id())).join("run");
+        let dir = base
+            .join(format!("bench-{}-{role}", std::process::id()))
+            .join("run");
         std::fs::create_dir_all(&dir).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.arg(role).arg(&dir).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .arg(role)
+            .arg(&dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         if role != "raw" {
             command.arg(nodes);
         }
         let mut process = command.spawn().unwrap();
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let [aggregator_url, ca_cert, client_cert, client_key] = serde_json::from_str(&line).unwrap();
-        let access = Access { aggregator_url, ca_cert, client_cert, client_key, ..Access::default() };
+        BufReader::new(process.stdout.take().unwrap())
+            .read_line(&mut line)
+            .unwrap();
+        let [aggregator_url, ca_cert, client_cert, client_key] =
+            serde_json::from_str(&line).unwrap();
+        let access = Access {
+            aggregator_url,
+            ca_cert,
+            client_cert,
+            client_key,
+            ..Access::default()
+        };
         let client = client_of(&access);
-        Self { process, dir, access, client }
+        Self {
+            process,
+            dir,
+            access,
+            client,
+        }
     }
 
     fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
@@ -569,12 +692,20 @@ impl Server {
         let socket = self.tcp_from(source)?;
         socket.set_nodelay(true)?;
         let name = ServerName::try_from("127.0.0.1").unwrap();
-        Ok(StreamOwned::new(ClientConnection::new(Arc::clone(client), name).unwrap(), socket))
+        Ok(StreamOwned::new(
+            ClientConnection::new(Arc::clone(client), name).unwrap(),
+            socket,
+        ))
     }
 
     fn tcp_from(&self, source: [u8; 4]) -> std::io::Result<TcpStream> {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-        let address: SocketAddr = self.access.aggregator_url.trim_start_matches("https://").parse().unwrap();
+        let address: SocketAddr = self
+            .access
+            .aggregator_url
+            .trim_start_matches("https://")
+            .parse()
+            .unwrap();
         let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         if source != [127, 0, 0, 1] {
             bind(&socket, &SocketAddr::from((source, 0)))?;
@@ -584,7 +715,8 @@ impl Server {
     }
 
     fn stored(&self, node: usize) -> PathBuf {
-        self.dir.join(format!("plugins/{PLUGIN}/results/n{node}/result"))
+        self.dir
+            .join(format!("plugins/{PLUGIN}/results/n{node}/result"))
     }
 
     fn peak(&self) -> f64 {
@@ -604,11 +736,14 @@ impl Drop for Server {
 /// A client's certificate and trusted CA.
 pub(crate) fn client_of(access: &Access) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(access.ca_cert.as_bytes()).unwrap()).unwrap();
-    let client = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots);
+    roots
+        .add(CertificateDer::from_pem_slice(access.ca_cert.as_bytes()).unwrap())
+        .unwrap();
+    let client =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots);
     let client = if access.client_cert.is_empty() {
         client.with_no_client_auth()
     } else {
@@ -639,8 +774,12 @@ fn aggregator(dir: &Path, nodes: &str) {
 fn raw(dir: &Path) {
     let authority = Authority::new(Duration::from_secs(3600)).unwrap();
     let client = authority.client(PLUGIN).unwrap();
-    let config =
-        server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap(), false).unwrap();
+    let config = server_config(
+        &authority.certificate_pem(),
+        &authority.server("127.0.0.1").unwrap(),
+        false,
+    )
+    .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     tell(Access {
         aggregator_url: format!("https://{}", listener.local_addr().unwrap()),
@@ -655,8 +794,10 @@ fn raw(dir: &Path) {
     });
     let path = dir.join("raw");
     for socket in listener.incoming() {
-        let mut stream =
-            StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket.unwrap());
+        let mut stream = StreamOwned::new(
+            ServerConnection::new(Arc::clone(&config)).unwrap(),
+            socket.unwrap(),
+        );
         let mut file = File::create(&path).unwrap();
         let mut buffer = vec![0; 64 * 1024];
         loop {
@@ -673,7 +814,12 @@ fn raw(dir: &Path) {
 }
 
 fn tell(access: Access) {
-    let parts = [access.aggregator_url, access.ca_cert, access.client_cert, access.client_key];
+    let parts = [
+        access.aggregator_url,
+        access.ca_cert,
+        access.client_cert,
+        access.client_key,
+    ];
     println!("{}", serde_json::to_string(&parts).unwrap());
     std::io::stdout().flush().unwrap();
 }
@@ -689,8 +835,9 @@ fn head(node: usize, length: u64) -> String {
 }
 
 fn pour(stream: &mut impl Write, size: u64) -> std::io::Result<()> {
-    let piece: Vec<u8> =
-        (0..64 * 1024_u32).map(|number| (number * 7 + number / 251).to_le_bytes()[0]).collect();
+    let piece: Vec<u8> = (0..64 * 1024_u32)
+        .map(|number| (number * 7 + number / 251).to_le_bytes()[0])
+        .collect();
     for _ in 0..size / piece.len() as u64 {
         stream.write_all(&piece)?;
     }
@@ -715,7 +862,10 @@ fn peak(process: &Child) -> f64 {
 
 fn memory_of(process: &Child, field: &str) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field))
+        .unwrap();
     line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
 }
 
@@ -742,5 +892,8 @@ fn verdict(what: &str, value: f64, limit: f64, better: Better) {
         Better::Larger => (value >= limit, "at least"),
         Better::Smaller => (value <= limit, "at most"),
     };
-    println!("{} {what}: {value:.2} ({sign} {limit})", if good { "ok  " } else { "OVER" });
+    println!(
+        "{} {what}: {value:.2} ({sign} {limit})",
+        if good { "ok  " } else { "OVER" }
+    );
 }

@@ -36,7 +36,10 @@ const WORKERS: usize = 8;
 const LINE: u64 = 50 << 20;
 
 fn main() {
-    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|word| word == name);
     if wanted("nodes") {
         nodes(number("NODES", 5_000));
@@ -47,16 +50,24 @@ fn main() {
 }
 
 fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(default)
 }
 
 fn nodes(count: usize) {
-    let names: Vec<String> = (0..count).map(|number| format!("node-{number:05}.example.internal")).collect();
+    let names: Vec<String> = (0..count)
+        .map(|number| format!("node-{number:05}.example.internal"))
+        .collect();
     let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
-    let cluster = Cluster::new(&nodes).daemon_sets().plugin("bench", "DaemonSet", "");
+    let cluster = Cluster::new(&nodes)
+        .daemon_sets()
+        .plugin("bench", "DaemonSet", "");
     let churned = count * number("CHURN", 0) / 100;
     let (dead, living) = nodes.split_at(churned);
-    dead.iter().for_each(|node| put_node(&cluster, node, "Unknown"));
+    dead.iter()
+        .for_each(|node| put_node(&cluster, node, "Unknown"));
     let largest = Arc::new(AtomicUsize::new(0));
     let seen = largest.clone();
     cluster.api.controller(move |_, change| {
@@ -86,10 +97,18 @@ fn nodes(count: usize) {
     );
 
     let before = cluster.api.requests().len();
-    let (next, lost, joined) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let (next, lost, joined) = (
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+        AtomicUsize::new(0),
+    );
     let started = Instant::now();
     let (peak, age) = (AtomicU64::new(0), AtomicU64::new(0));
-    let published = || cluster.api.count("PATCH /api/v1/namespaces/sonobuoy/pods/sonobuoy");
+    let published = || {
+        cluster
+            .api
+            .count("PATCH /api/v1/namespaces/sonobuoy/pods/sonobuoy")
+    };
     std::thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
@@ -156,12 +175,23 @@ fn nodes(count: usize) {
         (started.elapsed() - took).as_secs_f64()
     );
     let archive = cluster.archive();
-    let results = archive.names().filter(|name| name.ends_with("/r.txt")).count();
-    let errors = archive.names().filter(|name| name.contains("/errors/")).count();
-    println!("{results} results and {errors} errors in the archive, with {joined} nodes that joined");
+    let results = archive
+        .names()
+        .filter(|name| name.ends_with("/r.txt"))
+        .count();
+    let errors = archive
+        .names()
+        .filter(|name| name.contains("/errors/"))
+        .count();
+    println!(
+        "{results} results and {errors} errors in the archive, with {joined} nodes that joined"
+    );
     println!("status at most {:.1} s old (limit 5)", age as f64 / 1000.0);
     let limit = if churned > 0 { 128 } else { 64 };
-    println!("aggregator's peak RSS {:.1} MiB (limit {limit})", peak as f64 / 1024.0);
+    println!(
+        "aggregator's peak RSS {:.1} MiB (limit {limit})",
+        peak as f64 / 1024.0
+    );
     println!(
         "largest status annotation {:.1} KiB (limit 200)",
         largest.load(Ordering::Relaxed) as f64 / 1024.0
@@ -196,8 +226,12 @@ fn page(folder: &Path) {
 
 /// Puts a node in place whose condition has this status since long ago.
 fn put_node(cluster: &Cluster, name: &str, ready: &str) {
-    let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-02T11:55:54Z"});
-    cluster.api.put(&format!("/api/v1/nodes/{name}"), json!({"status": {"conditions": [condition]}}));
+    let condition =
+        json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-02T11:55:54Z"});
+    cluster.api.put(
+        &format!("/api/v1/nodes/{name}"),
+        json!({"status": {"conditions": [condition]}}),
+    );
 }
 
 fn retrieve(mib: usize) {
@@ -245,7 +279,11 @@ fn retrieve(mib: usize) {
         .arg(api.kubeconfig(there.path()))
         .command();
     let started = Instant::now();
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
     let (mut near, mut far) = (0, 0);
     let code = loop {
         near = high_water(child.id()).unwrap_or_default().max(near);
@@ -263,11 +301,20 @@ fn retrieve(mib: usize) {
         let _ = splat.kill();
         let _ = splat.wait();
     }
-    let same = Command::new("cmp").arg(there.join(name)).arg(home.join(name)).status().unwrap().success();
+    let same = Command::new("cmp")
+        .arg(there.join(name))
+        .arg(home.join(name))
+        .status()
+        .unwrap()
+        .success();
     println!(
         "retrieve of {mib} MiB over a line cut every {} MiB: exit {code:?}, {}, {took:.1} s over {streams} streams",
         LINE >> 20,
-        if same { "the same file" } else { "ANOTHER FILE" },
+        if same {
+            "the same file"
+        } else {
+            "ANOTHER FILE"
+        },
     );
     println!(
         "peak RSS: retrieve {:.1} MiB, splat {:.1} MiB (limit 16)",
@@ -279,7 +326,9 @@ fn retrieve(mib: usize) {
 /// Peak memory of a process, in KiB.
 fn high_water(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 

@@ -3,6 +3,12 @@
 use std::path::{Path, PathBuf};
 
 pub(crate) fn base() -> PathBuf {
-    let usual = || if Path::new("/dev/shm").is_dir() { "/dev/shm".into() } else { std::env::temp_dir() };
+    let usual = || {
+        if Path::new("/dev/shm").is_dir() {
+            "/dev/shm".into()
+        } else {
+            std::env::temp_dir()
+        }
+    };
     std::env::var_os("BENCH_DIR").map_or_else(usual, PathBuf::from)
 }

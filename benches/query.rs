@@ -43,7 +43,10 @@ struct Cluster {
 }
 
 fn main() {
-    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let words: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => {
             speed();
@@ -66,7 +69,12 @@ fn silence() {
     assert!(status.success(), "{status}");
     let errors = std::fs::read(folder.join("out/meta/query-errors.json")).unwrap();
     let errors: Value = serde_json::from_slice(&errors).unwrap();
-    let told = errors.as_array().unwrap().iter().filter(|error| error["queryobj"] == "Nodes").count();
+    let told = errors
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|error| error["queryobj"] == "Nodes")
+        .count();
     std::fs::remove_dir_all(&folder).unwrap();
     let asked = cluster.asked.load(Ordering::Relaxed);
     let word = |met| if met { "ok" } else { "MISSED" };
@@ -75,8 +83,14 @@ fn silence() {
         time.as_secs_f64(),
         word(time.as_secs() <= 150)
     );
-    println!("query, requests of it: {asked} (under 6000: {})", word(asked < 6_000));
-    println!("query, silent nodes reported: {told} (all {SILENT}: {})", word(told == SILENT));
+    println!(
+        "query, requests of it: {asked} (under 6000: {})",
+        word(asked < 6_000)
+    );
+    println!(
+        "query, silent nodes reported: {told} (all {SILENT}: {})",
+        word(told == SILENT)
+    );
 }
 
 /// A server, and a folder with its kubeconfig.
@@ -86,7 +100,11 @@ fn start(nodes: usize, silent: bool) -> (std::path::PathBuf, Arc<Cluster>) {
     std::fs::create_dir_all(&folder).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("http://{}", listener.local_addr().unwrap());
-    let cluster = Arc::new(Cluster { answers: answers(nodes), silent, asked: AtomicUsize::new(0) });
+    let cluster = Arc::new(Cluster {
+        answers: answers(nodes),
+        silent,
+        asked: AtomicUsize::new(0),
+    });
     let served = Arc::clone(&cluster);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -121,8 +139,14 @@ fn speed() {
     let worst = peaks.into_iter().fold(0.0, f64::max);
     let word = |met| if met { "ok" } else { "MISSED" };
     let ratio = ratios[ROUNDS / 2];
-    println!("query, speedup over sequential requests: {ratio:.2} (at least 3: {})", word(ratio >= 3.0));
-    println!("query, peak memory in MiB: {worst:.1} (under 48: {})", word(worst < 48.0));
+    println!(
+        "query, speedup over sequential requests: {ratio:.2} (at least 3: {})",
+        word(ratio >= 3.0)
+    );
+    println!(
+        "query, peak memory in MiB: {worst:.1} (under 48: {})",
+        word(worst < 48.0)
+    );
 }
 
 /// Takes a snapshot; returns its time and peak memory.
@@ -132,7 +156,8 @@ fn snapshot(folder: &Path, workers: &str) -> (Duration, f64) {
     let mut child = command(folder, workers).spawn().unwrap();
     let (never, mut peak) = (Stop::new(), 0.0);
     let status = loop {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
         if let Some(line) = status.lines().find_map(|line| line.strip_prefix("VmHWM:")) {
             peak = line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0;
         }
@@ -146,7 +171,8 @@ fn snapshot(folder: &Path, workers: &str) -> (Duration, f64) {
     let errors = std::fs::read_to_string(out.join("meta/query-errors.json")).unwrap();
     assert_eq!(errors, "[]");
     let health: Value =
-        serde_json::from_slice(&std::fs::read(out.join("meta/clusterhealth.json")).unwrap()).unwrap();
+        serde_json::from_slice(&std::fs::read(out.join("meta/clusterhealth.json")).unwrap())
+            .unwrap();
     assert_eq!(health["pod_health"]["total_nodes"], OBJECTS);
     std::fs::remove_dir_all(out).unwrap();
     (time, peak)
@@ -155,7 +181,15 @@ fn snapshot(folder: &Path, workers: &str) -> (Duration, f64) {
 fn command(folder: &Path, workers: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
     command
-        .args(["query", "--config", "config.json", "--kubeconfig", "kubeconfig", "-o", "out"])
+        .args([
+            "query",
+            "--config",
+            "config.json",
+            "--kubeconfig",
+            "kubeconfig",
+            "-o",
+            "out",
+        ])
         .current_dir(folder)
         .env("SONOBUOY_QUERY_WORKERS", workers)
         .stdout(Stdio::null())
@@ -178,8 +212,14 @@ fn answers(nodes: usize) -> HashMap<String, Vec<u8>> {
     let core = json!([{"metadata": {}, "versions": [{"version": "v1", "resources": kinds, "freshness": "Current"}]}]);
     let mut answers = HashMap::from([
         ("/api".to_owned(), discovery(core).to_string().into_bytes()),
-        ("/apis".to_owned(), discovery(json!([])).to_string().into_bytes()),
-        ("/version".to_owned(), br#"{"gitVersion":"v1.34.0"}"#.to_vec()),
+        (
+            "/apis".to_owned(),
+            discovery(json!([])).to_string().into_bytes(),
+        ),
+        (
+            "/version".to_owned(),
+            br#"{"gitVersion":"v1.34.0"}"#.to_vec(),
+        ),
     ]);
     let meta = |name: String, index: usize| {
         json!({
@@ -188,8 +228,7 @@ fn answers(nodes: usize) -> HashMap<String, Vec<u8>> {
             "managedFields": [{"manager": "m", "fieldsV1": {"f:metadata": {"f:labels": {"f:tier": {}}}}}],
         })
     };
-    let condition =
-        |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2024-01-01T00:00:00Z"});
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastTransitionTime": "2024-01-01T00:00:00Z"});
     let container = json!({
         "name": "main", "image": "registry.example/app:1.2.3", "args": ["--port=8080", "--verbose"],
         "env": [{"name": "DB_PASSWORD", "value": "geheim"}, {"name": "MODE", "value": "production"}],
@@ -206,14 +245,26 @@ fn answers(nodes: usize) -> HashMap<String, Vec<u8>> {
     let mut add = |plural: &str, total: usize, object: &dyn Fn(usize) -> Value| {
         for from in (0..total).step_by(PAGE) {
             let items: Vec<_> = (from..total.min(from + PAGE)).map(object).collect();
-            let next = if from + PAGE < total { (from + PAGE).to_string() } else { String::new() };
-            let page = json!({"metadata": {"resourceVersion": "1", "continue": next}, "items": items});
-            answers.insert(format!("/api/v1/{plural}@{from}"), page.to_string().into_bytes());
+            let next = if from + PAGE < total {
+                (from + PAGE).to_string()
+            } else {
+                String::new()
+            };
+            let page =
+                json!({"metadata": {"resourceVersion": "1", "continue": next}, "items": items});
+            answers.insert(
+                format!("/api/v1/{plural}@{from}"),
+                page.to_string().into_bytes(),
+            );
         }
     };
     add("pods", OBJECTS, &pod);
     add("configmaps", OBJECTS, &map);
-    add("namespaces", NAMESPACES, &|index| json!({"metadata": {"name": format!("ns{index:03}")}}));
+    add(
+        "namespaces",
+        NAMESPACES,
+        &|index| json!({"metadata": {"name": format!("ns{index:03}")}}),
+    );
     add(
         "nodes",
         nodes,
@@ -243,7 +294,10 @@ fn serve(stream: TcpStream, cluster: &Cluster) {
             let answers = target.bytes().map(usize::from).sum::<usize>() % 2 == 0;
             never.wait(if answers { REFUSAL } else { DIAL_TIMEOUT });
             let body = "dial tcp: i/o timeout";
-            let head = format!("HTTP/1.1 500 Error\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+            let head = format!(
+                "HTTP/1.1 500 Error\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            );
             if writer.write_all(head.as_bytes()).is_err() {
                 return;
             }
@@ -251,14 +305,23 @@ fn serve(stream: TcpStream, cluster: &Cluster) {
         }
         never.wait(LATENCY);
         let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        let from = query.split('&').find_map(|pair| pair.strip_prefix("continue=")).unwrap_or("0");
-        let body = answers.get(path).or_else(|| answers.get(&format!("{path}@{from}")));
+        let from = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("continue="))
+            .unwrap_or("0");
+        let body = answers
+            .get(path)
+            .or_else(|| answers.get(&format!("{path}@{from}")));
         let body = body.map_or(&b"{\"kubeletconfig\":{}}"[..], Vec::as_slice);
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             body.len()
         );
-        if writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(body)).is_err() {
+        if writer
+            .write_all(head.as_bytes())
+            .and_then(|()| writer.write_all(body))
+            .is_err()
+        {
             return;
         }
     }

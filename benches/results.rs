@@ -4,7 +4,11 @@
 //! Measures the program as built for this benchmark. All files are written below `BENCH_DIR`, by default
 //! `/dev/shm`.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a program for developers")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a program for developers"
+)]
 
 mod place;
 
@@ -21,7 +25,10 @@ fn main() {
     let base = place::base();
     let dir = base.join(format!("sonobuoy-bench-{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
-    let chosen: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|word| word != "--bench")
+        .collect();
     let wanted = |name: &str| chosen.is_empty() || chosen.iter().any(|word| word == name);
     if wanted("tests") {
         many_tests();
@@ -58,11 +65,17 @@ fn cost(command: &mut Command) -> Cost {
     loop {
         // Peak memory so far, polled, since it disappears with the process.
         let peak = fs::read_to_string(&status).unwrap_or_default();
-        let peak = peak.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
+        let peak = peak
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap_or_default();
         kib = kib.max(peak.trim().trim_end_matches(" kB").parse().unwrap_or(0));
         if let Some(done) = child.try_wait().unwrap() {
             assert!(done.success(), "{command:?}");
-            return Cost { time: before.elapsed(), kib };
+            return Cost {
+                time: before.elapsed(),
+                kib,
+            };
         }
         std::thread::yield_now();
     }
@@ -70,7 +83,10 @@ fn cost(command: &mut Command) -> Cost {
 
 /// The fastest of several rounds.
 fn best(mut command: impl FnMut() -> Command) -> Cost {
-    (0..ROUNDS).map(|_| cost(&mut command())).min_by_key(|cost| cost.time).unwrap()
+    (0..ROUNDS)
+        .map(|_| cost(&mut command()))
+        .min_by_key(|cost| cost.time)
+        .unwrap()
 }
 
 fn sonobuoy(words: &[&str], path: &Path) -> Command {
@@ -80,7 +96,11 @@ fn sonobuoy(words: &[&str], path: &Path) -> Command {
 }
 
 fn say(what: &str, cost: &Cost) {
-    println!("{what:42} {:8.1} ms {:7.1} MiB", cost.time.as_secs_f64() * 1e3, cost.kib as f64 / 1024.0);
+    println!(
+        "{what:42} {:8.1} ms {:7.1} MiB",
+        cost.time.as_secs_f64() * 1e3,
+        cost.kib as f64 / 1024.0
+    );
 }
 
 /// A real archive of 5,771 tests.
@@ -107,14 +127,21 @@ fn beside_the_original() {
     };
     println!("beside the original (goal: a third of its time and memory)");
     let archives = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/archives");
-    for archive in ["results-quick-no-failures.tar.gz", "testResultsOutput.tar.gz"] {
+    for archive in [
+        "results-quick-no-failures.tar.gz",
+        "testResultsOutput.tar.gz",
+    ] {
         let path = archives.join(archive);
         for mode in ["report", "detailed", "dump"] {
             let words = ["results", "-p", "e2e", "-m", mode];
             let ours = best(|| sonobuoy(&words, &path));
             let theirs = best(|| {
                 let mut command = Command::new(&original);
-                command.arg(words[0]).arg(&path).args(&words[1..]).stderr(Stdio::null());
+                command
+                    .arg(words[0])
+                    .arg(&path)
+                    .args(&words[1..])
+                    .stderr(Stdio::null());
                 command
             });
             say(&format!("{archive} {mode}"), &ours);
@@ -135,18 +162,23 @@ fn million(dir: &Path) {
     fs::create_dir_all(folder.join("meta")).unwrap();
     fs::create_dir_all(folder.join("plugins/p")).unwrap();
     fs::write(folder.join("meta/info.json"), r#"{"plugins":["p"]}"#).unwrap();
-    let mut tree = BufWriter::new(File::create(folder.join("plugins/p/sonobuoy_results.yaml")).unwrap());
+    let mut tree =
+        BufWriter::new(File::create(folder.join("plugins/p/sonobuoy_results.yaml")).unwrap());
     writeln!(tree, "name: p\nstatus: failed\nitems:").unwrap();
     for n in 0..1_000_000 {
         let (status, details) = match n {
-            _ if n % 50_000 == 7 => {
-                ("failed", "\n  details:\n    failure: 'dial tcp 10.0.0.1:443: i/o timeout'")
-            }
+            _ if n % 50_000 == 7 => (
+                "failed",
+                "\n  details:\n    failure: 'dial tcp 10.0.0.1:443: i/o timeout'",
+            ),
             _ if n % 3 == 0 => ("passed", ""),
             _ => ("skipped", ""),
         };
-        writeln!(tree, "- name: '[sig-node] test number {n:07} should pass'\n  status: {status}{details}")
-            .unwrap();
+        writeln!(
+            tree,
+            "- name: '[sig-node] test number {n:07} should pass'\n  status: {status}{details}"
+        )
+        .unwrap();
     }
     tree.flush().unwrap();
     for words in [
@@ -165,7 +197,10 @@ fn million(dir: &Path) {
 fn many_logs(dir: &Path) {
     let path = dir.join("logs.tar.gz");
     let file = BufWriter::new(File::create(&path).unwrap());
-    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(file, flate2::Compression::fast()));
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(
+        file,
+        flate2::Compression::fast(),
+    ));
     let mut add = |name: &str, data: &[u8]| {
         let mut header = tar::Header::new_gnu();
         header.set_size(data.len() as u64);
@@ -177,8 +212,13 @@ fn many_logs(dir: &Path) {
     for pod in 0..256 {
         add(&format!("podlogs/ns{}/pod-{pod}/logs/c.txt", pod % 7), &log);
     }
-    let leaves: String = (0..5771).map(|n| format!("- name: test {n}\n  status: passed\n")).collect();
-    add("plugins/p/sonobuoy_results.yaml", format!("name: p\nstatus: passed\nitems:\n{leaves}").as_bytes());
+    let leaves: String = (0..5771)
+        .map(|n| format!("- name: test {n}\n  status: passed\n"))
+        .collect();
+    add(
+        "plugins/p/sonobuoy_results.yaml",
+        format!("name: p\nstatus: passed\nitems:\n{leaves}").as_bytes(),
+    );
     tar.into_inner().unwrap().finish().unwrap().flush().unwrap();
 
     println!("1 GiB of pod logs (goal: under 48 MiB, at most 1.5 of `gzip -dc | wc -c`)");
@@ -188,11 +228,18 @@ fn many_logs(dir: &Path) {
         command
     });
     say("gzip -dc | wc -c", &gzip);
-    for words in [&["results"] as &[&str], &["results", "--format", "json"], &["results", "--format", "html"]]
-    {
+    for words in [
+        &["results"] as &[&str],
+        &["results", "--format", "json"],
+        &["results", "--format", "html"],
+    ] {
         let cost = best(|| sonobuoy(words, &path));
         say(&words.join(" "), &cost);
-        println!("{:42} {:8.2} of gzip", "", cost.time.as_secs_f64() / gzip.time.as_secs_f64());
+        println!(
+            "{:42} {:8.2} of gzip",
+            "",
+            cost.time.as_secs_f64() / gzip.time.as_secs_f64()
+        );
     }
     fs::remove_file(path).unwrap();
 }
@@ -204,18 +251,31 @@ fn large_junit(dir: &Path) {
     let failing = format!("<failure message=\"m\">f</failure><system-out>{output}</system-out>");
     let endless = String::from_utf8(text(200 * MIB)).unwrap();
     for (shape, test, count) in [
-        ("failing tests with output", failing.as_str(), 200 * MIB / (failing.len() + 60)),
+        (
+            "failing tests with output",
+            failing.as_str(),
+            200 * MIB / (failing.len() + 60),
+        ),
         ("tests without a word", "<skipped/>", 200 * MIB / 70),
-        ("one test that prints it all", &format!("<system-out>{endless}</system-out>"), 1),
+        (
+            "one test that prints it all",
+            &format!("<system-out>{endless}</system-out>"),
+            1,
+        ),
     ] {
         let results = dir.join("plugins/p/results/global");
         fs::create_dir_all(&results).unwrap();
-        let definition = r#"{"Definition":{"sonobuoy-config":{"driver":"Job","result-format":"junit"}}}"#;
+        let definition =
+            r#"{"Definition":{"sonobuoy-config":{"driver":"Job","result-format":"junit"}}}"#;
         fs::write(dir.join("plugins/p/definition.json"), definition).unwrap();
         let mut xml = BufWriter::new(File::create(results.join("junit.xml")).unwrap());
         write!(xml, "<testsuites><testsuite name=\"s\">").unwrap();
         for n in 0..count {
-            writeln!(xml, "<testcase name=\"[sig-node] test number {n:08}\">{test}</testcase>").unwrap();
+            writeln!(
+                xml,
+                "<testcase name=\"[sig-node] test number {n:08}\">{test}</testcase>"
+            )
+            .unwrap();
         }
         write!(xml, "</testsuite></testsuites>").unwrap();
         xml.flush().unwrap();
@@ -233,7 +293,14 @@ fn pack(dir: &Path) {
     for n in 0..16 {
         fs::write(from.join(format!("{n}.txt")), &log).unwrap();
     }
-    let tar = cost(Command::new("tar").arg("czf").arg(dir.join("tar.tar.gz")).arg("-C").arg(&from).arg("."));
+    let tar = cost(
+        Command::new("tar")
+            .arg("czf")
+            .arg(dir.join("tar.tar.gz"))
+            .arg("-C")
+            .arg(&from)
+            .arg("."),
+    );
     say("tar czf", &tar);
     let before = Instant::now();
     let (file, packed) = sonobuoy::outside::pack_file(&from, &dir.join("ours.tar.gz")).unwrap();
@@ -255,7 +322,9 @@ fn text(size: usize) -> Vec<u8> {
     let mut state = 1_u64;
     while out.len() < size {
         // Knuth's generator: enough for words.
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let word = state >> 40;
         writeln!(
             out,

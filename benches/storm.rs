@@ -27,12 +27,23 @@ const STATUS_FILE: &str = "status.json";
 
 /// The role: an aggregator of two plugins, which writes its status to a file.
 pub(super) fn serve(dir: &Path, nodes: &str) {
-    let names: Vec<String> = (0..nodes.parse().unwrap()).map(|node| format!("n{node}")).collect();
+    let names: Vec<String> = (0..nodes.parse().unwrap())
+        .map(|node| format!("n{node}"))
+        .collect();
     let stop = Stop::new();
     let ready = |mut access: Vec<Access>| {
         let evil = access.pop().unwrap();
-        let evil = [evil.aggregator_url, evil.ca_cert, evil.client_cert, evil.client_key];
-        std::fs::write(dir.with_file_name(EVIL_FILE), serde_json::to_string(&evil).unwrap()).unwrap();
+        let evil = [
+            evil.aggregator_url,
+            evil.ca_cert,
+            evil.client_cert,
+            evil.client_key,
+        ];
+        std::fs::write(
+            dir.with_file_name(EVIL_FILE),
+            serde_json::to_string(&evil).unwrap(),
+        )
+        .unwrap();
         tell(access.pop().unwrap());
     };
     let publish = |text: String| {
@@ -81,8 +92,12 @@ impl Attacker<'_> {
 
     fn connect(&self) -> std::io::Result<Stream> {
         let stream = self.ours.connect_from(self.source, &self.evil)?;
-        stream.sock.set_read_timeout(Some(Duration::from_secs(20)))?;
-        stream.sock.set_write_timeout(Some(Duration::from_secs(20)))?;
+        stream
+            .sock
+            .set_read_timeout(Some(Duration::from_secs(20)))?;
+        stream
+            .sock
+            .set_write_timeout(Some(Duration::from_secs(20)))?;
         Ok(stream)
     }
 
@@ -133,8 +148,12 @@ fn spoiled(files: usize, bytes: usize) -> Vec<u8> {
         let mut header = tar::Header::new_ustar();
         header.set_size(bytes as u64);
         header.set_mode(0o644);
-        tar.append_data(&mut header, format!("{}/{file}", file % 100), std::io::repeat(0).take(bytes as u64))
-            .unwrap();
+        tar.append_data(
+            &mut header,
+            format!("{}/{file}", file % 100),
+            std::io::repeat(0).take(bytes as u64),
+        )
+        .unwrap();
     }
     let mut whole = tar.into_inner().unwrap().finish().unwrap();
     whole.truncate(whole.len() - 20);
@@ -150,17 +169,29 @@ pub(super) fn attacker(number: usize) -> [u8; 4] {
 pub(super) fn evil(ours: &Server) -> Arc<ClientConfig> {
     let text = std::fs::read_to_string(ours.dir.parent().unwrap().join(EVIL_FILE)).unwrap();
     let [aggregator_url, ca_cert, client_cert, client_key] = serde_json::from_str(&text).unwrap();
-    client_of(&Access { aggregator_url, ca_cert, client_cert, client_key, ..Access::default() })
+    client_of(&Access {
+        aggregator_url,
+        ca_cert,
+        client_cert,
+        client_key,
+        ..Access::default()
+    })
 }
 
 pub(super) fn measure(base: &Path) {
-    let seconds = std::env::var("STORM_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    let seconds = std::env::var("STORM_SECONDS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(300);
     let ours = Server::start_for(ROLE, base, &NODES.to_string());
     let around = ours.dir.parent().unwrap().to_owned();
     let evil = evil(&ours);
     let mut greeting = Vec::new();
     let name = ServerName::try_from("127.0.0.1").unwrap();
-    ClientConnection::new(Arc::clone(&evil), name).unwrap().write_tls(&mut greeting).unwrap();
+    ClientConnection::new(Arc::clone(&evil), name)
+        .unwrap()
+        .write_tls(&mut greeting)
+        .unwrap();
     // A certificate of 60 KiB is begun and not completed.
     let record = [&[0x17, 3, 3, 0x40, 0][..], &[7; 16_000]].concat();
     let long_greeting = [&greeting[..], &record, &record, &record].concat();
@@ -168,7 +199,10 @@ pub(super) fn measure(base: &Path) {
     let names: Vec<String> = (0..40_000).map(|number| format!("{number:0100}")).collect();
     let names = serde_json::json!({"msg": "x", "failures": names}).to_string();
     let (inodes, bytes) = (spoiled(20_000, 0), spoiled(4, 64 << 20));
-    let headers = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "A: b\r\n".repeat(50_000));
+    let headers = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\n{}\r\n",
+        "A: b\r\n".repeat(50_000)
+    );
     let chunks = format!(
         "PUT /api/v1/results/by-node/n1/{EVIL} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{}",
         "1;a=b\r\nx\r\n".repeat(20_000)
@@ -178,11 +212,18 @@ pub(super) fn measure(base: &Path) {
     std::thread::scope(|scope| {
         let attacker = |number| {
             let evil = Arc::clone(&evil);
-            Attacker { ours: &ours, evil, end: &end, tried: &tried, source: attacker(number) }
+            Attacker {
+                ours: &ours,
+                evil,
+                end: &end,
+                tried: &tried,
+                source: attacker(number),
+            }
         };
         let many = |count: usize, pause: u64, attack: &'static str| {
             for number in 0..count {
-                let (greeting, long_greeting, objects, names) = (&greeting, &long_greeting, &objects, &names);
+                let (greeting, long_greeting, objects, names) =
+                    (&greeting, &long_greeting, &objects, &names);
                 let (inodes, bytes, headers, chunks) = (&inodes, &bytes, &headers, &chunks);
                 let attacker = attacker(number);
                 let work = move || {
@@ -207,7 +248,10 @@ pub(super) fn measure(base: &Path) {
                         _ => attacker.say(chunks, b""),
                     });
                 };
-                std::thread::Builder::new().stack_size(128 * 1024).spawn_scoped(scope, work).unwrap();
+                std::thread::Builder::new()
+                    .stack_size(128 * 1024)
+                    .spawn_scoped(scope, work)
+                    .unwrap();
             }
         };
         many(1_000, 50, "half-open");
@@ -233,14 +277,24 @@ pub(super) fn measure(base: &Path) {
         percent(&times, 99),
         seen.tries.load(Ordering::Relaxed)
     );
-    verdict("storm, honest results that are lost", (NODES - times.len()) as f64, 0.0, Better::Smaller);
+    verdict(
+        "storm, honest results that are lost",
+        (NODES - times.len()) as f64,
+        0.0,
+        Better::Smaller,
+    );
     verdict(
         "storm, status behind by s at most",
         seen.lag.into_inner().unwrap().as_secs_f64(),
         10.0,
         Better::Smaller,
     );
-    verdict("storm, aggregator's peak memory in MiB", ours.peak(), 128.0, Better::Smaller);
+    verdict(
+        "storm, aggregator's peak memory in MiB",
+        ours.peak(),
+        128.0,
+        Better::Smaller,
+    );
 }
 
 /// Outcome for the honest clients.
@@ -258,8 +312,11 @@ fn honest(ours: &Server, seconds: u64, around: &Path, seen: &Seen) {
     let body = vec![b'x'; 20 << 10];
     let upload = |node: usize| {
         let mut stream = ours.connect_from([127, 0, 3, (1 + node % 8) as u8], &ours.client)?;
-        stream.sock.set_read_timeout(Some(Duration::from_secs(60)))?;
-        stream.write_all(put(HONEST, node, body.len() as u64, "Connection: close\r\n").as_bytes())?;
+        stream
+            .sock
+            .set_read_timeout(Some(Duration::from_secs(60)))?;
+        stream
+            .write_all(put(HONEST, node, body.len() as u64, "Connection: close\r\n").as_bytes())?;
         stream.write_all(&body)?;
         status(&mut stream)
     };
@@ -290,9 +347,12 @@ fn honest(ours: &Server, seconds: u64, around: &Path, seen: &Seen) {
             }
         });
         let send = &send;
-        let senders: Vec<_> =
-            (0..8).map(|first| scope.spawn(move || (first..NODES).step_by(8).for_each(send))).collect();
-        senders.into_iter().for_each(|sender| sender.join().unwrap());
+        let senders: Vec<_> = (0..8)
+            .map(|first| scope.spawn(move || (first..NODES).step_by(8).for_each(send)))
+            .collect();
+        senders
+            .into_iter()
+            .for_each(|sender| sender.join().unwrap());
         watching.stop();
     });
 }
@@ -301,7 +361,8 @@ fn honest(ours: &Server, seconds: u64, around: &Path, seen: &Seen) {
 fn told(text: &str) -> usize {
     let status: serde_json::Value = serde_json::from_str(text).unwrap_or_default();
     let entries = status["plugins"].as_array().map_or(&[][..], Vec::as_slice);
-    let complete = |entry: &&serde_json::Value| entry["plugin"] == HONEST && entry["status"] == "complete";
+    let complete =
+        |entry: &&serde_json::Value| entry["plugin"] == HONEST && entry["status"] == "complete";
     let count = |entry: &serde_json::Value| entry["count"].as_u64().unwrap_or(1);
     usize::try_from(entries.iter().filter(complete).map(count).sum::<u64>()).unwrap()
 }

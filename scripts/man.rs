@@ -11,12 +11,24 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 /// Exit codes, by command; the first entry is for all others.
 const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
-    ("", &[("0", "It succeeded."), ("1", "It failed; the last line on standard error says why.")]),
+    (
+        "",
+        &[
+            ("0", "It succeeded."),
+            ("1", "It failed; the last line on standard error says why."),
+        ],
+    ),
     (
         "sonobuoy run",
         &[
-            ("0", "The run was started; with --wait, it is complete, regardless of test results."),
-            ("1", "It could not be started, failed, did not finish in time, or delivered only errors."),
+            (
+                "0",
+                "The run was started; with --wait, it is complete, regardless of test results.",
+            ),
+            (
+                "1",
+                "It could not be started, failed, did not finish in time, or delivered only errors.",
+            ),
             ("2", "Its archive could not be fetched or uploaded."),
             (
                 "3",
@@ -30,9 +42,15 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         "sonobuoy wait",
         &[
             ("0", "The run is complete, regardless of test results."),
-            ("1", "The run does not exist, failed, did not finish in time, or delivered only errors."),
+            (
+                "1",
+                "The run does not exist, failed, did not finish in time, or delivered only errors.",
+            ),
             ("2", "Its archive could not be fetched or uploaded."),
-            ("3", "--fail-on found failed or missing results, or --certify a run that is not ready."),
+            (
+                "3",
+                "--fail-on found failed or missing results, or --certify a run that is not ready.",
+            ),
             ("4", "--fail-on found unknown results, but no failed ones."),
             ("130", "Ctrl-C ended the wait."),
         ],
@@ -40,7 +58,10 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
     (
         "sonobuoy status",
         &[
-            ("0", "The run is in progress or complete, regardless of test results."),
+            (
+                "0",
+                "The run is in progress or complete, regardless of test results.",
+            ),
             (
                 "1",
                 "There is no run, it has failed, its aggregator cannot continue, or it delivered only errors.",
@@ -52,8 +73,14 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         "sonobuoy retrieve",
         &[
             ("0", "The archive was fetched."),
-            ("1", "The command line is wrong, or the cluster could not be queried."),
-            ("2", "There is no run or no archive yet, or the transfer failed; a later attempt may succeed."),
+            (
+                "1",
+                "The command line is wrong, or the cluster could not be queried.",
+            ),
+            (
+                "2",
+                "There is no run or no archive yet, or the transfer failed; a later attempt may succeed.",
+            ),
         ],
     ),
     (
@@ -61,7 +88,10 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         &[
             ("0", "The report was written."),
             ("1", "The archive could not be read."),
-            ("3", "--fail-on found failed or missing results; with flaky, flaky ones, too."),
+            (
+                "3",
+                "--fail-on found failed or missing results; with flaky, flaky ones, too.",
+            ),
             ("4", "--fail-on found unknown results, but no failed ones."),
         ],
     ),
@@ -71,14 +101,23 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
             ("0", "The difference was written."),
             ("1", "An archive could not be read."),
             ("3", "--fail-on found new failures."),
-            ("4", "--fail-on found tests that are newly unknown or missing, but no new failures."),
+            (
+                "4",
+                "--fail-on found tests that are newly unknown or missing, but no new failures.",
+            ),
         ],
     ),
     (
         "sonobuoy doctor",
         &[
-            ("0", "Nothing was found that would make the run fail; there may be warnings."),
-            ("1", "The command line, a plugin or the kubeconfig is wrong."),
+            (
+                "0",
+                "Nothing was found that would make the run fail; there may be warnings.",
+            ),
+            (
+                "1",
+                "The command line, a plugin or the kubeconfig is wrong.",
+            ),
             ("3", "Something would fail."),
             ("130", "Ctrl-C ended the checks."),
         ],
@@ -87,7 +126,10 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
         "sonobuoy certify",
         &[
             ("0", "The run is ready for certification."),
-            ("1", "The archive or the product could not be read, or the submission could not be written."),
+            (
+                "1",
+                "The archive or the product could not be read, or the submission could not be written.",
+            ),
             ("3", "The run is not ready."),
         ],
     ),
@@ -95,16 +137,28 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
 
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("KUBECONFIG", "Kubeconfig files, as for kubectl."),
-    ("SONOBUOY_NAMESPACE", "Namespace of runs, unless a flag names one."),
-    ("SONOBUOY_DIR", "Folder of installed plugins and of kept authorities, instead of ~/.sonobuoy."),
+    (
+        "SONOBUOY_NAMESPACE",
+        "Namespace of runs, unless a flag names one.",
+    ),
+    (
+        "SONOBUOY_DIR",
+        "Folder of installed plugins and of kept authorities, instead of ~/.sonobuoy.",
+    ),
     ("HTTPS_PROXY, NO_PROXY", "Proxies, as for other programs."),
-    ("NO_COLOR, FORCE_COLOR", "No colours, or colours also without a terminal, if not empty."),
+    (
+        "NO_COLOR, FORCE_COLOR",
+        "No colours, or colours also without a terminal, if not empty.",
+    ),
     ("TERM", "With \"dumb\", nothing is drawn in place."),
 ];
 
 const FILES: &[(&str, &str)] = &[
     ("~/.kube/config", "The kubeconfig, unless another is named."),
-    ("~/.sonobuoy", "Installed plugins; authorities of runs, which the seals of archives are checked with."),
+    (
+        "~/.sonobuoy",
+        "Installed plugins; authorities of runs, which the seals of archives are checked with.",
+    ),
 ];
 
 /// The file names and contents of all pages.
@@ -112,7 +166,12 @@ pub fn pages() -> io::Result<Vec<(String, String)>> {
     let mut pages = Vec::new();
     let mut commands = vec![sonobuoy::commands()];
     while let Some(command) = commands.pop() {
-        commands.extend(command.get_subcommands().filter(|inner| !inner.is_hide_set()).cloned());
+        commands.extend(
+            command
+                .get_subcommands()
+                .filter(|inner| !inner.is_hide_set())
+                .cloned(),
+        );
         pages.push(page(command)?);
     }
     Ok(pages)
@@ -121,10 +180,14 @@ pub fn pages() -> io::Result<Vec<(String, String)>> {
 fn page(mut command: Command) -> io::Result<(String, String)> {
     let name = command.get_bin_name().unwrap_or("sonobuoy").to_owned();
     let usage = command.render_usage().to_string();
-    let man = Man::new(command.clone().override_usage(usage.trim_start_matches("Usage:").to_owned()))
-        .date(today())
-        .source(concat!("sonobuoy v", env!("CARGO_PKG_VERSION")))
-        .manual("Sonobuoy");
+    let man = Man::new(
+        command
+            .clone()
+            .override_usage(usage.trim_start_matches("Usage:").to_owned()),
+    )
+    .date(today())
+    .source(concat!("sonobuoy v", env!("CARGO_PKG_VERSION")))
+    .manual("Sonobuoy");
     let mut page = Vec::new();
     man.render_title(&mut page)?;
     man.render_name_section(&mut page)?;
@@ -137,25 +200,42 @@ fn page(mut command: Command) -> io::Result<(String, String)> {
         man.render_subcommands_section(&mut page)?;
     }
     let mut roff = Roff::new();
-    let notes = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let notes = command
+        .get_after_help()
+        .map(ToString::to_string)
+        .unwrap_or_default();
     for note in notes.split("\n\n").filter(|note| !note.is_empty()) {
         match note.split_once(":\n").filter(|(title, _)| title.len() < 20) {
             Some((title, lines)) => section(&mut roff, &title.to_uppercase(), lines),
             None => section(&mut roff, "NOTES", note),
         }
     }
-    let status = EXIT_STATUS.iter().find(|(command, _)| *command == name).unwrap_or(&EXIT_STATUS[0]).1;
-    for (title, rows) in [("EXIT STATUS", status), ("ENVIRONMENT", ENVIRONMENT), ("FILES", FILES)] {
+    let status = EXIT_STATUS
+        .iter()
+        .find(|(command, _)| *command == name)
+        .unwrap_or(&EXIT_STATUS[0])
+        .1;
+    for (title, rows) in [
+        ("EXIT STATUS", status),
+        ("ENVIRONMENT", ENVIRONMENT),
+        ("FILES", FILES),
+    ] {
         roff.control("SH", [title]);
         for (word, meaning) in rows {
-            roff.control("TP", []).text([bold(*word)]).text([roman(*meaning)]);
+            roff.control("TP", [])
+                .text([bold(*word)])
+                .text([roman(*meaning)]);
         }
     }
     if let Some((parent, _)) = name.rsplit_once(' ') {
-        roff.control("SH", ["SEE ALSO"]).text([bold(parent.replace(' ', "-")), roman("(1)")]);
+        roff.control("SH", ["SEE ALSO"])
+            .text([bold(parent.replace(' ', "-")), roman("(1)")]);
     }
     roff.to_writer(&mut page)?;
-    Ok((man.get_filename(), String::from_utf8_lossy(&page).into_owned()))
+    Ok((
+        man.get_filename(),
+        String::from_utf8_lossy(&page).into_owned(),
+    ))
 }
 
 /// The reference of all commands, in Markdown.
@@ -163,21 +243,37 @@ pub fn reference() -> String {
     let (mut contents, mut text) = (String::new(), String::new());
     let mut commands = vec![sonobuoy::commands()];
     while let Some(mut command) = commands.pop() {
-        let inner: Vec<_> = command.get_subcommands().filter(|inner| !inner.is_hide_set()).cloned().collect();
+        let inner: Vec<_> = command
+            .get_subcommands()
+            .filter(|inner| !inner.is_hide_set())
+            .cloned()
+            .collect();
         commands.extend(inner.into_iter().rev());
         let name = command.get_bin_name().unwrap_or("sonobuoy").to_owned();
-        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        let about = command
+            .get_about()
+            .map(ToString::to_string)
+            .unwrap_or_default();
         if name != "sonobuoy" {
-            contents.push_str(&format!("| [{name}](#{}) | {about} |\n", name.replace(' ', "-")));
+            contents.push_str(&format!(
+                "| [{name}](#{}) | {about} |\n",
+                name.replace(' ', "-")
+            ));
         }
         let help = command.render_help().to_string();
-        let parts =
-            help.split("\n\n").filter(|part| name == "sonobuoy" || !part.starts_with("Global options:"));
+        let parts = help
+            .split("\n\n")
+            .filter(|part| name == "sonobuoy" || !part.starts_with("Global options:"));
         let help = parts.collect::<Vec<_>>().join("\n\n");
-        text.push_str(&format!("\n## {name}\n\n```text\n{}\n```\n", help.trim_end()));
+        text.push_str(&format!(
+            "\n## {name}\n\n```text\n{}\n```\n",
+            help.trim_end()
+        ));
         if let Some((_, codes)) = EXIT_STATUS.iter().find(|(command, _)| *command == name) {
             text.push_str("\n| exit code | meaning |\n| --- | --- |\n");
-            codes.iter().for_each(|(code, meaning)| text.push_str(&format!("| {code} | {meaning} |\n")));
+            codes
+                .iter()
+                .for_each(|(code, meaning)| text.push_str(&format!("| {code} | {meaning} |\n")));
         }
     }
     format!(
@@ -203,9 +299,12 @@ fn section(roff: &mut Roff, title: &str, lines: &str) {
 
 /// The date of a page; `SOURCE_DATE_EPOCH` overrides it for reproducible pages.
 fn today() -> String {
-    let given = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| seconds.parse().ok());
-    let time =
-        given.map_or_else(SystemTime::now, |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+    let given = std::env::var("SOURCE_DATE_EPOCH")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok());
+    let time = given.map_or_else(SystemTime::now, |seconds| {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    });
     base::clock::rfc3339(time).chars().take(10).collect()
 }
 
@@ -214,6 +313,9 @@ fn main() -> io::Result<()> {
     let mut args = std::env::args_os().skip(1);
     let folder = std::path::PathBuf::from(args.next().unwrap_or_else(|| "target/man".into()));
     std::fs::create_dir_all(&folder)?;
-    pages()?.into_iter().try_for_each(|(name, page)| std::fs::write(folder.join(name), page))?;
-    args.next().map_or(Ok(()), |page| std::fs::write(page, reference()))
+    pages()?
+        .into_iter()
+        .try_for_each(|(name, page)| std::fs::write(folder.join(name), page))?;
+    args.next()
+        .map_or(Ok(()), |page| std::fs::write(page, reference()))
 }

@@ -69,7 +69,9 @@ pub(crate) struct Detail {
 
 fn summary_of_logs<'de, D: Deserializer<'de>>(input: D) -> Result<LogCounts, D::Error> {
     let value = Bounded(&mut { MAX_SUMMARY_BYTES }).deserialize(input)?;
-    Ok(Option::deserialize(value).map_err(D::Error::custom)?.unwrap_or_default())
+    Ok(Option::deserialize(value)
+        .map_err(D::Error::custom)?
+        .unwrap_or_default())
 }
 
 impl Part {
@@ -83,7 +85,11 @@ impl Part {
 
     /// The unhealthy ones, sorted by namespace and name.
     pub(crate) fn unwell(&self) -> Vec<&Detail> {
-        let mut unwell: Vec<&Detail> = self.details.iter().filter(|detail| !detail.healthy).collect();
+        let mut unwell: Vec<&Detail> = self
+            .details
+            .iter()
+            .filter(|detail| !detail.healthy)
+            .collect();
         unwell.sort_by_key(|detail| (&detail.namespace, &detail.name));
         unwell
     }
@@ -115,8 +121,18 @@ pub(crate) struct FailedQuery {
 
 impl FailedQuery {
     /// A record of these.
-    pub(crate) fn new(queryobj: &str, namespace: &str, name: &str, error: impl Into<String>) -> Self {
+    pub(crate) fn new(
+        queryobj: &str,
+        namespace: &str,
+        name: &str,
+        error: impl Into<String>,
+    ) -> Self {
         let [queryobj, namespace, name] = [queryobj, namespace, name].map(str::to_owned);
-        Self { queryobj, namespace, name, error: error.into() }
+        Self {
+            queryobj,
+            namespace,
+            name,
+            error: error.into(),
+        }
     }
 }

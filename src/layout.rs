@@ -107,7 +107,9 @@ pub(crate) fn attempt(plugin: &str, number: u32) -> String {
 
 /// Whether a name is that of a repeated attempt of a plugin.
 pub(crate) fn is_attempt(name: &str, plugin: &str) -> bool {
-    let number = name.strip_prefix(plugin).and_then(|rest| rest.strip_prefix("-retry-"));
+    let number = name
+        .strip_prefix(plugin)
+        .and_then(|rest| rest.strip_prefix("-retry-"));
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
@@ -123,7 +125,10 @@ pub(crate) fn part(plugin: &str, number: usize) -> String {
 /// Whether a name is that of a part of a split plugin other than its first.
 pub(crate) fn is_other_part(name: &str, plugin: &str) -> bool {
     let suffix = name.strip_prefix(plugin).unwrap_or_default();
-    suffix == "-serial" || suffix.strip_prefix("-part-").is_some_and(|number| number.parse::<u32>().is_ok())
+    suffix == "-serial"
+        || suffix
+            .strip_prefix("-part-")
+            .is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
 /// The finished tests of a plugin according to its progress, one per line.
@@ -133,7 +138,11 @@ pub(crate) fn ran(plugin: &str) -> String {
 
 /// The plugin of such a file.
 pub(crate) fn plugin_of_ran(path: &str) -> Option<&str> {
-    path.strip_prefix(META)?.strip_prefix('/')?.strip_prefix(RAN)?.strip_prefix('/')?.strip_suffix(".txt")
+    path.strip_prefix(META)?
+        .strip_prefix('/')?
+        .strip_prefix(RAN)?
+        .strip_prefix('/')?
+        .strip_suffix(".txt")
 }
 
 /// Prefix of a line of such a file whose test failed.
@@ -141,7 +150,10 @@ pub(crate) const FAILED_TEST: &str = "FAILED ";
 
 /// The test in a line of such a file, or in a progress message; `None` for other content.
 pub(crate) fn ran_test(line: &str) -> Option<&str> {
-    ["PASSED ", FAILED_TEST].iter().find_map(|word| line.strip_prefix(word)).map(str::trim)
+    ["PASSED ", FAILED_TEST]
+        .iter()
+        .find_map(|word| line.strip_prefix(word))
+        .map(str::trim)
 }
 
 /// Relative path from a plugin's folder to that of another one.
@@ -151,7 +163,9 @@ pub(crate) fn beside(other: &str) -> String {
 
 /// The plugin that delivered a file of another plugin's tree, and the path in its own folder.
 pub(crate) fn deliverer<'p>(plugin: &'p str, file: &'p str) -> (&'p str, &'p str) {
-    file.strip_prefix("../").and_then(|rest| rest.split_once('/')).unwrap_or((plugin, file))
+    file.strip_prefix("../")
+        .and_then(|rest| rest.split_once('/'))
+        .unwrap_or((plugin, file))
 }
 
 fn parts(path: &str) -> Vec<&str> {
@@ -220,11 +234,17 @@ pub(crate) struct Delivered<'p> {
 
 /// Parses the path of a file that a plugin delivered.
 pub(crate) fn delivered(path: &str) -> Option<Delivered<'_>> {
-    let (plugin, file) = path.strip_prefix(PLUGINS)?.strip_prefix('/')?.split_once('/')?;
+    let (plugin, file) = path
+        .strip_prefix(PLUGINS)?
+        .strip_prefix('/')?
+        .split_once('/')?;
     match file.splitn(3, '/').collect::<Vec<_>>()[..] {
-        [folder @ (RESULTS | ERRORS), node, _] => {
-            Some(Delivered { plugin, node, file, is_result: folder == RESULTS })
-        }
+        [folder @ (RESULTS | ERRORS), node, _] => Some(Delivered {
+            plugin,
+            node,
+            file,
+            is_result: folder == RESULTS,
+        }),
         _ => None,
     }
 }
@@ -269,7 +289,9 @@ pub(crate) fn seal(archive: &Path) -> [PathBuf; 2] {
 
 /// The archive's name and the part's index, if a file of this name is part of a seal.
 pub(crate) fn sealed(name: &str) -> Option<(&str, usize)> {
-    SEAL.iter().enumerate().find_map(|(part, ending)| Some((name.strip_suffix(ending)?, part)))
+    SEAL.iter()
+        .enumerate()
+        .find_map(|(part, ending)| Some((name.strip_suffix(ending)?, part)))
 }
 
 /// The name of an archive.

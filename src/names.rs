@@ -102,12 +102,16 @@ pub(crate) const ANNOTATION_STATUS: &str = "sonobuoy.hept.io/status";
 /// Selects every object of a run, except for some with names given by others.
 pub(crate) const SELECTOR: &str = "component=sonobuoy";
 /// Selects aggregator pods; the second is for manifests from before v0.18.
-pub(crate) const AGGREGATOR_SELECTORS: [&str; 2] = ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
+pub(crate) const AGGREGATOR_SELECTORS: [&str; 2] =
+    ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
 
 /// Whether a text is a DNS label as Kubernetes requires it: at most 63 of `a-z`, `0-9` and `-`, which is not at the ends.
 pub(crate) fn is_label(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(fits) && !text.starts_with('-') && !text.ends_with('-')
+    (1..=63).contains(&text.len())
+        && text.bytes().all(fits)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// Selects the pods of one plugin or of all.
@@ -129,7 +133,11 @@ pub(crate) fn recommend(metadata: &mut Value) {
     if let Some(part) = labels.get(LABEL_PART).cloned() {
         labels["app.kubernetes.io/component"] = part;
     }
-    for (key, value) in [("name", SONOBUOY), ("managed-by", SONOBUOY), ("version", VERSION)] {
+    for (key, value) in [
+        ("name", SONOBUOY),
+        ("managed-by", SONOBUOY),
+        ("version", VERSION),
+    ] {
         labels[format!("app.kubernetes.io/{key}")] = json!(value);
     }
 }
@@ -163,7 +171,10 @@ pub(crate) fn is_of_plugin(log: &str, plugin: &str) -> bool {
 
 /// Whether the path of a pod's log is that of an aggregator or a worker.
 pub(crate) fn is_own_log(log: &str) -> bool {
-    let container = log.rsplit('/').next().and_then(|file| file.strip_suffix(".txt"));
+    let container = log
+        .rsplit('/')
+        .next()
+        .and_then(|file| file.strip_suffix(".txt"));
     [Some(AGGREGATOR_CONTAINER), Some(WORKER_CONTAINER)].contains(&container)
 }
 
@@ -223,8 +234,11 @@ pub(crate) fn bare(pod: &Value) -> Value {
     if let Some(spec) = spec.as_object_mut() {
         spec.remove("nodeName");
     }
-    let is_added =
-        |entry: &Value| entry["name"].as_str().is_some_and(|name| name.starts_with("kube-api-access-"));
+    let is_added = |entry: &Value| {
+        entry["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("kube-api-access-"))
+    };
     if let Some(volumes) = spec["volumes"].as_array_mut() {
         volumes.retain(|volume| !is_added(volume));
     }
@@ -237,6 +251,7 @@ pub(crate) fn bare(pod: &Value) -> Value {
     if let Some(annotations) = annotations.as_object_mut() {
         annotations.remove(ANNOTATION_STATUS);
     }
-    let metadata = json!({"name": meta["name"], "labels": meta["labels"], "annotations": annotations});
+    let metadata =
+        json!({"name": meta["name"], "labels": meta["labels"], "annotations": annotations});
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }

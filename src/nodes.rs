@@ -30,13 +30,21 @@ pub(crate) enum Parallel {
 impl Parallel {
     /// Reads `50` or `10%`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number > 0);
+        let number = |text: &str| {
+            text.trim()
+                .parse::<usize>()
+                .ok()
+                .filter(|number| *number > 0)
+        };
         let parsed = match text.strip_suffix('%') {
-            Some(share) => number(share).filter(|share| *share <= 100).map(Self::Percent),
+            Some(share) => number(share)
+                .filter(|share| *share <= 100)
+                .map(Self::Percent),
             None => number(text).map(Self::Count),
         };
-        parsed
-            .ok_or_else(|| format!("is `{text}`; write a number of nodes from 1, or a share from 1% to 100%"))
+        parsed.ok_or_else(|| {
+            format!("is `{text}`; write a number of nodes from 1, or a share from 1% to 100%")
+        })
     }
 
     fn of(self, nodes: usize) -> usize {
@@ -60,7 +68,11 @@ impl TryFrom<Value> for Parallel {
     type Error = String;
 
     fn try_from(value: Value) -> Result<Self, String> {
-        Self::parse(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        Self::parse(
+            &value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned),
+        )
     }
 }
 
@@ -89,7 +101,10 @@ pub(crate) enum Order {
 impl Waves {
     /// The number of `nodes` at once; `limit` is that of the run.
     pub(crate) fn size(&self, limit: Option<Parallel>, nodes: usize) -> usize {
-        let limits = [self.parallel, limit].into_iter().flatten().map(|parallel| parallel.of(nodes));
+        let limits = [self.parallel, limit]
+            .into_iter()
+            .flatten()
+            .map(|parallel| parallel.of(nodes));
         let default = || DEFAULT_COUNT.max(Parallel::Percent(DEFAULT_PERCENT).of(nodes));
         limits.min().unwrap_or_else(default).max(1)
     }
@@ -138,9 +153,17 @@ impl Choice {
         let settings = [
             ("nodes", "Nodes.Only", self.only != default.only),
             ("sample", "Nodes.Sample", self.sample != default.sample),
-            ("per-zone", "Nodes.PerZone", self.per_zone != default.per_zone),
+            (
+                "per-zone",
+                "Nodes.PerZone",
+                self.per_zone != default.per_zone,
+            ),
             ("joined", "Nodes.Joined", self.joined != default.joined),
-            ("max-parallel", "Nodes.MaxParallel", self.max_parallel != default.max_parallel),
+            (
+                "max-parallel",
+                "Nodes.MaxParallel",
+                self.max_parallel != default.max_parallel,
+            ),
         ];
         let given = settings.into_iter().filter(|(_, _, is_given)| *is_given);
         given.map(|(flag, key, _)| (flag, key)).collect()
@@ -155,7 +178,10 @@ impl Choice {
     }
 
     fn parts(&self) -> impl Iterator<Item = &str> {
-        self.only.split(',').map(str::trim).filter(|part| !part.is_empty())
+        self.only
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
     }
 
     fn is_selector(&self) -> bool {
@@ -172,8 +198,9 @@ impl Choice {
         let takes = if self.is_selector() {
             // `key`, `!key`, `key=value`, `key==value` or `key!=value`.
             self.parts().all(|part| {
-                let (key, value) =
-                    part.split_once('=').map_or((part, None), |(key, value)| (key, Some(value)));
+                let (key, value) = part
+                    .split_once('=')
+                    .map_or((part, None), |(key, value)| (key, Some(value)));
                 let is_not = key.starts_with('!') || key.ends_with('!');
                 let label = labels[key.trim_matches(['!', ' '])].as_str();
                 let value = value.map(|value| value.trim_start_matches('=').trim());
@@ -187,7 +214,10 @@ impl Choice {
 
     /// Whether a node that joined is taken; a sample is not extended.
     pub(crate) fn takes_joined(&self, node: &Value) -> bool {
-        self.joined == Joined::Take && self.sample == 0 && self.per_zone == 0 && self.excludes(node).is_none()
+        self.joined == Joined::Take
+            && self.sample == 0
+            && self.per_zone == 0
+            && self.excludes(node).is_none()
     }
 
     /// The chosen nodes, and the reason for each other one. The same `seed` chooses the same sample.
@@ -227,7 +257,11 @@ impl Choice {
 
 /// Describes the named nodes that a cluster lacks, with the ones that it has.
 pub(crate) fn unknown(named: &[&str], mut known: Vec<&str>) -> Option<String> {
-    let unknown: Vec<&str> = named.iter().copied().filter(|name| !known.contains(name)).collect();
+    let unknown: Vec<&str> = named
+        .iter()
+        .copied()
+        .filter(|name| !known.contains(name))
+        .collect();
     let first = unknown.first()?;
     known.sort_by_cached_key(|name| natural(name));
     let more = match known.len().saturating_sub(MAX_LISTED_NODES) {
@@ -252,14 +286,24 @@ mod tests {
             let zone = if number < 6 { "x" } else { "y" };
             json!({"metadata": {"name": format!("n{number}"), "labels": {(ZONE): zone, "gpu": "a"}}})
         };
-        (0..10).map(node).chain([json!({"metadata": {"name": "plain"}})]).collect()
+        (0..10)
+            .map(node)
+            .chain([json!({"metadata": {"name": "plain"}})])
+            .collect()
     }
 
     fn chosen(choice: &Choice) -> Vec<String> {
         let nodes = nodes();
         let (chosen, excluded) = choice.choose(nodes.iter(), "seed");
-        assert_eq!(chosen.len() + excluded.len(), nodes.len(), "each node is chosen, or has a reason");
-        chosen.into_iter().map(|node| node.name().to_owned()).collect()
+        assert_eq!(
+            chosen.len() + excluded.len(),
+            nodes.len(),
+            "each node is chosen, or has a reason"
+        );
+        chosen
+            .into_iter()
+            .map(|node| node.name().to_owned())
+            .collect()
     }
 
     #[test]
@@ -278,9 +322,26 @@ mod tests {
     #[test]
     fn given_settings_and_names_are_known() {
         assert_eq!(Choice::default().given(), Vec::new());
-        let choice = Choice { sample: 1, max_parallel: Some(Parallel::Count(2)), ..Choice::default() };
-        assert_eq!(choice.given(), [("sample", "Nodes.Sample"), ("max-parallel", "Nodes.MaxParallel")]);
-        let named = |only: &str| Choice { only: only.into(), ..Choice::default() }.names().join("+");
+        let choice = Choice {
+            sample: 1,
+            max_parallel: Some(Parallel::Count(2)),
+            ..Choice::default()
+        };
+        assert_eq!(
+            choice.given(),
+            [
+                ("sample", "Nodes.Sample"),
+                ("max-parallel", "Nodes.MaxParallel")
+            ]
+        );
+        let named = |only: &str| {
+            Choice {
+                only: only.into(),
+                ..Choice::default()
+            }
+            .names()
+            .join("+")
+        };
         assert_eq!(
             (named("a, b,"), named("zone=a,b"), named("!gpu")),
             ("a+b".into(), String::new(), String::new())
@@ -289,7 +350,12 @@ mod tests {
 
     #[test]
     fn names_and_labels_choose_nodes() {
-        let only = |only: &str| chosen(&Choice { only: only.into(), ..Choice::default() });
+        let only = |only: &str| {
+            chosen(&Choice {
+                only: only.into(),
+                ..Choice::default()
+            })
+        };
         assert_eq!(only("").len(), 11);
         assert_eq!(only("n1, n3,gone"), ["n1", "n3"]);
         assert_eq!(only("gpu=a,topology.kubernetes.io/zone!=x").len(), 4);
@@ -299,23 +365,63 @@ mod tests {
 
     #[test]
     fn samples_are_repeatable_and_no_larger_than_the_cluster() {
-        let sample = Choice { sample: 3, ..Choice::default() };
-        assert_eq!((chosen(&sample).len(), chosen(&sample)), (3, chosen(&sample)));
-        assert_eq!(chosen(&Choice { sample: 99, ..Choice::default() }).len(), 11);
-        let per_zone = chosen(&Choice { per_zone: 2, ..Choice::default() });
+        let sample = Choice {
+            sample: 3,
+            ..Choice::default()
+        };
+        assert_eq!(
+            (chosen(&sample).len(), chosen(&sample)),
+            (3, chosen(&sample))
+        );
+        assert_eq!(
+            chosen(&Choice {
+                sample: 99,
+                ..Choice::default()
+            })
+            .len(),
+            11
+        );
+        let per_zone = chosen(&Choice {
+            per_zone: 2,
+            ..Choice::default()
+        });
         assert_eq!(per_zone.len(), 5, "{per_zone:?}");
     }
 
     #[test]
     fn waves_are_a_count_or_a_share() {
         for (text, of_30) in [("50", 50), ("1", 1), ("10%", 3), ("1%", 1), ("100%", 30)] {
-            assert_eq!(Parallel::parse(text).map(|parallel| parallel.of(30)), Ok(of_30), "{text}");
+            assert_eq!(
+                Parallel::parse(text).map(|parallel| parallel.of(30)),
+                Ok(of_30),
+                "{text}"
+            );
         }
         for text in ["0", "0%", "101%", "-1", "", "%", "x"] {
-            assert!(Parallel::parse(text).unwrap_err().contains("from 1% to 100%"), "{text}");
+            assert!(
+                Parallel::parse(text)
+                    .unwrap_err()
+                    .contains("from 1% to 100%"),
+                "{text}"
+            );
         }
-        let waves = Waves { parallel: Some(Parallel::Count(7)), ..Waves::default() };
-        assert_eq!((waves.size(None, 30), waves.size(Some(Parallel::Percent(10)), 30)), (7, 3));
-        assert_eq!((Waves::default().size(None, 3), Waves::default().size(None, 15_000)), (50, 1_500));
+        let waves = Waves {
+            parallel: Some(Parallel::Count(7)),
+            ..Waves::default()
+        };
+        assert_eq!(
+            (
+                waves.size(None, 30),
+                waves.size(Some(Parallel::Percent(10)), 30)
+            ),
+            (7, 3)
+        );
+        assert_eq!(
+            (
+                Waves::default().size(None, 3),
+                Waves::default().size(None, 15_000)
+            ),
+            (50, 1_500)
+        );
     }
 }

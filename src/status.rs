@@ -35,7 +35,9 @@ pub(crate) fn running_test(name: &str, since: Option<SystemTime>) -> String {
 /// The running test according to the latest progress, and its start time.
 pub(crate) fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime>)> {
     let name = progress.msg.strip_prefix(RUNNING_TEST)?;
-    let told = name.rsplit_once(SINCE).and_then(|(name, since)| Some((name, clock::parse_rfc3339(since)?)));
+    let told = name
+        .rsplit_once(SINCE)
+        .and_then(|(name, since)| Some((name, clock::parse_rfc3339(since)?)));
     Some(match told {
         Some((name, since)) => (name, Some(since)),
         None => (name, clock::parse_rfc3339(&progress.timestamp)),
@@ -94,7 +96,10 @@ impl Run {
     /// The document without the ages of heartbeats, which change constantly.
     pub(crate) fn without_ages(&self) -> Self {
         let mut run = self.clone();
-        run.plugins.iter_mut().flatten().for_each(|entry| entry.last_heartbeat = None);
+        run.plugins
+            .iter_mut()
+            .flatten()
+            .for_each(|entry| entry.last_heartbeat = None);
         run
     }
 
@@ -103,18 +108,31 @@ impl Run {
     pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
         let mut run = base::json::from_slice(text.as_bytes())?;
         let fields = plain(&mut run)?;
-        for entry in fields.get_mut("plugins").and_then(Value::as_array_mut).into_iter().flatten() {
+        for entry in fields
+            .get_mut("plugins")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             let entry = plain(entry)?;
             if let Some(Value::Object(counts)) = entry.get_mut("result-counts") {
-                counts.values_mut().filter(|count| count.is_null()).for_each(|count| *count = 0.into());
+                counts
+                    .values_mut()
+                    .filter(|count| count.is_null())
+                    .for_each(|count| *count = 0.into());
             }
             if let Some(progress) = entry.get_mut("progress") {
                 let progress = plain(progress)?;
                 for texts in progress.values_mut().filter_map(Value::as_array_mut) {
-                    texts.iter_mut().filter(|text| text.is_null()).for_each(|text| *text = "".into());
+                    texts
+                        .iter_mut()
+                        .filter(|text| text.is_null())
+                        .for_each(|text| *text = "".into());
                 }
                 // Readers require a time.
-                progress.entry("timestamp").or_insert_with(|| clock::ZERO.into());
+                progress
+                    .entry("timestamp")
+                    .or_insert_with(|| clock::ZERO.into());
             }
         }
         if let Some(archive) = fields.get_mut("tar-info") {
@@ -123,8 +141,13 @@ impl Run {
         // Deserializes from a value, as other readers do, so that the machine code exists once.
         let mut run: Self = serde_json::from_value(run)?;
         for entry in run.plugins.iter_mut().flatten() {
-            let counts = entry.result_counts.iter_mut().flat_map(BTreeMap::values_mut);
-            counts.chain(&mut entry.count).for_each(|count| *count = (*count).min(MAX_COUNT));
+            let counts = entry
+                .result_counts
+                .iter_mut()
+                .flat_map(BTreeMap::values_mut);
+            counts
+                .chain(&mut entry.count)
+                .for_each(|count| *count = (*count).min(MAX_COUNT));
         }
         Ok(run)
     }
@@ -136,9 +159,13 @@ fn plain(value: &mut Value) -> serde_json::Result<&mut Map<String, Value>> {
         *value = Value::Object(Map::new());
     }
     let Value::Object(fields) = value else {
-        return Err(serde::de::Error::custom(format_args!("{value} stands where an object is needed")));
+        return Err(serde::de::Error::custom(format_args!(
+            "{value} stands where an object is needed"
+        )));
     };
-    let known = std::mem::take(fields).into_iter().filter(|(_, value)| !value.is_null());
+    let known = std::mem::take(fields)
+        .into_iter()
+        .filter(|(_, value)| !value.is_null());
     fields.extend(known.map(|(name, value)| (name.to_ascii_lowercase(), value)));
     Ok(fields)
 }
@@ -217,7 +244,12 @@ impl Default for Run {
 
 impl Default for Archive {
     fn default() -> Self {
-        Self { name: String::new(), created: clock::ZERO.into(), sha256: String::new(), size: 0 }
+        Self {
+            name: String::new(),
+            created: clock::ZERO.into(),
+            sha256: String::new(),
+            size: 0,
+        }
     }
 }
 
@@ -241,9 +273,16 @@ mod tests {
             let run = Run::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(serde_json::to_string(&run).unwrap(), expected, "{text}");
         };
-        let nothing = r#""tar-info":{"name":"","created":"0001-01-01T00:00:00Z","sha256":"","size":0}}"#;
-        check("null", &format!(r#"{{"plugins":null,"status":"",{nothing}"#));
-        check(r#"{"status":null,"tar-info":null}"#, &format!(r#"{{"plugins":null,"status":"",{nothing}"#));
+        let nothing =
+            r#""tar-info":{"name":"","created":"0001-01-01T00:00:00Z","sha256":"","size":0}}"#;
+        check(
+            "null",
+            &format!(r#"{{"plugins":null,"status":"",{nothing}"#),
+        );
+        check(
+            r#"{"status":null,"tar-info":null}"#,
+            &format!(r#"{{"plugins":null,"status":"",{nothing}"#),
+        );
         check(
             r#"{"Status":"running","other":1,"plugins":[null,{"Plugin":"p","progress":{"Total":2,"failures":[null]},"result-counts":{"A":null}}]}"#,
             &format!(
@@ -256,7 +295,15 @@ mod tests {
             r#"{"status":"complete","tar-info":{"name":"a.tar.gz"}}"#,
             r#"{"plugins":null,"status":"complete","tar-info":{"name":"a.tar.gz","created":"0001-01-01T00:00:00Z","sha256":"","size":0}}"#,
         );
-        for wrong in ["", "[]", "{", r#"{"status":1}"#, r#"{"plugins":{}}"#, r#"{"plugins":[[]]}"#, "{} {}"] {
+        for wrong in [
+            "",
+            "[]",
+            "{",
+            r#"{"status":1}"#,
+            r#"{"plugins":{}}"#,
+            r#"{"plugins":[[]]}"#,
+            "{} {}",
+        ] {
             assert!(Run::parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -18,7 +18,11 @@ fn worker_delivers_to_aggregator() {
     let result: String = (0..10_000).map(|number| format!("{number:08}\n")).collect();
     let mut worker = Sonobuoy::new("worker global").file("results/r.txt", &result);
     let results = worker.folder().join("results");
-    std::fs::write(results.join("done"), results.join("r.txt").to_str().unwrap()).unwrap();
+    std::fs::write(
+        results.join("done"),
+        results.join("r.txt").to_str().unwrap(),
+    )
+    .unwrap();
     for (name, value) in cluster.environment(&pod) {
         worker = worker.env(&name, value);
     }
@@ -31,7 +35,11 @@ fn worker_delivers_to_aggregator() {
     assert_eq!(cluster.status()["plugins"][0]["result-status"], "passed");
     let archive = cluster.archive();
     assert!(archive.text("plugins/p/results/global/r.txt") == result);
-    assert!(archive.text("plugins/p/sonobuoy_results.yaml").contains("status: passed"));
+    assert!(
+        archive
+            .text("plugins/p/sonobuoy_results.yaml")
+            .contains("status: passed")
+    );
 }
 
 #[test]
@@ -43,7 +51,10 @@ fn run_in_groups_completes() {
     let aggregator = cluster.start("");
     let early = cluster.worker("early");
     assert_eq!(early.send("a"), 200);
-    assert!(cluster.pods("late").is_empty(), "the second group waits for all of the first");
+    assert!(
+        cluster.pods("late").is_empty(),
+        "the second group waits for all of the first"
+    );
     assert_eq!(early.send("a"), 409);
     assert_eq!(early.send("nowhere"), 403);
     assert_eq!(early.send("b"), 200);
@@ -57,18 +68,30 @@ fn run_in_groups_completes() {
         (&json!("complete"), &json!("passed"))
     );
     assert_eq!(status["tar-info"]["sha256"].as_str().unwrap().len(), 64);
-    assert!(cluster.pods("early").is_empty() && cluster.pods("late").is_empty(), "cleaned up");
+    assert!(
+        cluster.pods("early").is_empty() && cluster.pods("late").is_empty(),
+        "cleaned up"
+    );
 }
 
 #[test]
 fn vanished_pod_fails_its_plugin() {
-    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").set("Retries", json!({"NodeLost": 0}));
+    let cluster = Cluster::new(&["a"])
+        .plugin("p", "Job", "")
+        .set("Retries", json!({"NodeLost": 0}));
     let aggregator = cluster.start("");
     cluster.worker("p");
-    let name = cluster.pods("p")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = cluster.pods("p")[0]["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     cluster.api.remove(&cluster.path(&name));
     aggregator.ends_well();
-    assert!(cluster.error("p", "global").contains("deleted"), "{}", cluster.error("p", "global"));
+    assert!(
+        cluster.error("p", "global").contains("deleted"),
+        "{}",
+        cluster.error("p", "global")
+    );
     assert_eq!(cluster.status()["plugins"][0]["status"], "failed");
     // `kubectl describe pod` shows the same.
     let mut events = cluster.api.list("/api/v1/namespaces/sonobuoy/events");
@@ -76,17 +99,29 @@ fn vanished_pod_fails_its_plugin() {
     let reasons: Vec<_> = events.iter().map(|event| &event["reason"]).collect();
     assert_eq!(reasons, ["Complete", "PluginFailed", "Started"]);
     assert_eq!(events[1]["involvedObject"]["name"], "sonobuoy");
-    assert!(events[1]["message"].as_str().unwrap().contains("deleted"), "{}", events[1]);
+    assert!(
+        events[1]["message"].as_str().unwrap().contains("deleted"),
+        "{}",
+        events[1]
+    );
 }
 
 /// The kubelet's message about the only pod becomes the plugin's error.
 fn kubelet_says(graces: Value, status: Value, expected: &str) {
     let retries = json!({"NodeLost": 0});
-    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").set("Graces", graces).set("Retries", retries);
+    let cluster = Cluster::new(&["a"])
+        .plugin("p", "Job", "")
+        .set("Graces", graces)
+        .set("Retries", retries);
     let aggregator = cluster.start("");
     cluster.worker("p");
-    let name = cluster.pods("p")[0]["metadata"]["name"].as_str().unwrap().to_owned();
-    cluster.api.merge(&cluster.path(&name), &json!({"status": status}));
+    let name = cluster.pods("p")[0]["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    cluster
+        .api
+        .merge(&cluster.path(&name), &json!({"status": status}));
     aggregator.ends_well();
     let error = cluster.error("p", "global");
     assert!(error.contains(expected), "no `{expected}` in {error}");
@@ -118,8 +153,16 @@ fn image_pull_errors_fail_the_plugin() {
         json!({"startTime": "2024-01-01T00:00:00Z", "containerStatuses": [
             {"name": "plugin", "state": {"waiting": {"reason": reason, "message": "of the kubelet"}}}]})
     };
-    kubelet_says(json!({"ImagePull": "1s"}), waiting("ImagePullBackOff"), "ImagePullBackOff: of the kubelet");
-    kubelet_says(json!({}), waiting("InvalidImageName"), "InvalidImageName: of the kubelet");
+    kubelet_says(
+        json!({"ImagePull": "1s"}),
+        waiting("ImagePullBackOff"),
+        "ImagePullBackOff: of the kubelet",
+    );
+    kubelet_says(
+        json!({}),
+        waiting("InvalidImageName"),
+        "InvalidImageName: of the kubelet",
+    );
 }
 
 #[test]
@@ -127,13 +170,19 @@ fn unreachable_conformance_image_fails_at_once_with_remedy() {
     let cluster = Cluster::new(&[]).plugin("e2e", "Job", "");
     let aggregator = cluster.start("");
     cluster.api.wait(|_| !cluster.pods("e2e").is_empty());
-    let name = cluster.pods("e2e")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = cluster.pods("e2e")[0]["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let says = |started: &str| {
-        let said = json!({"reason": "ErrImagePull", "message": "lookup registry.k8s.io: no such host"});
+        let said =
+            json!({"reason": "ErrImagePull", "message": "lookup registry.k8s.io: no such host"});
         let image = "registry.k8s.io/conformance:v1.30.0";
         let container = json!({"name": "plugin", "image": image, "state": {"waiting": said}});
         let status = json!({"startTime": started, "containerStatuses": [container]});
-        cluster.api.merge(&cluster.path(&name), &json!({"status": status}));
+        cluster
+            .api
+            .merge(&cluster.path(&name), &json!({"status": status}));
     };
     // Well before the failure is final.
     says("2099-01-01T00:00:00Z");
@@ -143,7 +192,11 @@ fn unreachable_conformance_image_fails_at_once_with_remedy() {
     });
     says("2024-01-01T00:00:00Z");
     aggregator.ends_well();
-    assert!(cluster.error("e2e", "global").contains("images push --archive"));
+    assert!(
+        cluster
+            .error("e2e", "global")
+            .contains("images push --archive")
+    );
 }
 
 #[test]
@@ -165,14 +218,21 @@ fn node_deleted_before_its_pod_is_skipped() {
     assert!(tree.starts_with("name: p\nstatus: passed\n"), "{tree}");
     assert!(tree.contains("- name: b\n  status: skipped\n"), "{tree}");
     let status = cluster.status();
-    let of_b =
-        status["plugins"].as_array().unwrap().iter().find(|entry| entry["node"] == "b").unwrap().clone();
+    let of_b = status["plugins"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["node"] == "b")
+        .unwrap()
+        .clone();
     assert_eq!(of_b["result-status"], "skipped");
 }
 
 #[test]
 fn daemon_set_pod_may_be_recreated() {
-    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "");
+    let cluster = Cluster::new(&["a"])
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "");
     let aggregator = cluster.start("");
     let worker = cluster.worker("p");
     let pod = cluster.pods("p").remove(0);
@@ -184,30 +244,52 @@ fn daemon_set_pod_may_be_recreated() {
     );
     assert_eq!(worker.send("a"), 200);
     aggregator.ends_well();
-    assert!(cluster.archive().names().all(|name| !name.contains("errors/")));
+    assert!(
+        cluster
+            .archive()
+            .names()
+            .all(|name| !name.contains("errors/"))
+    );
 }
 
 #[test]
 fn rejected_launch_fails_the_plugin_with_the_api_message() {
-    let cluster =
-        Cluster::new(&["a"]).daemon_sets().plugin("denied", "DaemonSet", "").plugin("fine", "Job", "");
+    let cluster = Cluster::new(&["a"])
+        .daemon_sets()
+        .plugin("denied", "DaemonSet", "")
+        .plugin("fine", "Job", "");
     cluster.api.admission(|plural, _| {
-        (plural == "daemonsets")
-            .then(|| (403, "Forbidden".into(), "admission webhook \"policy\" denied the request".into()))
+        (plural == "daemonsets").then(|| {
+            (
+                403,
+                "Forbidden".into(),
+                "admission webhook \"policy\" denied the request".into(),
+            )
+        })
     });
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("fine").send("global"), 200);
     aggregator.ends_well();
     let archive = cluster.archive();
     let error = archive.text(&archive.named("plugins/denied/errors/"));
-    assert!(error.contains("admission webhook \\\"policy\\\" denied the request"), "{error}");
+    assert!(
+        error.contains("admission webhook \\\"policy\\\" denied the request"),
+        "{error}"
+    );
 }
 
 #[test]
 fn creation_is_retried_after_a_lost_response() {
-    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "");
-    for kind in ["/api/v1/namespaces/sonobuoy/secrets", "/apis/apps/v1/namespaces/sonobuoy/daemonsets"] {
-        cluster.api.fault(Fault::on(&format!("POST {kind}")).dropped());
+    let cluster = Cluster::new(&["a"])
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "");
+    for kind in [
+        "/api/v1/namespaces/sonobuoy/secrets",
+        "/apis/apps/v1/namespaces/sonobuoy/daemonsets",
+    ] {
+        cluster
+            .api
+            .fault(Fault::on(&format!("POST {kind}")).dropped());
     }
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("p").send("a"), 200);
@@ -216,7 +298,9 @@ fn creation_is_retried_after_a_lost_response() {
 
 #[test]
 fn run_survives_an_api_server_outage() {
-    let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "");
+    let cluster = Cluster::new(&["a", "b"])
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "");
     let aggregator = cluster.start("");
     let worker = cluster.worker("p");
     cluster.wait_for_status(|status| status["plugins"][1]["status"] == "running");
@@ -224,11 +308,15 @@ fn run_survives_an_api_server_outage() {
     cluster.api.away(|| {
         assert_eq!(worker.send("a"), 200);
         cluster.api.wait(|api| api.refusals() > before + 2);
-        cluster.api.wait(|_| aggregator.said().contains("retrying until it answers"));
+        cluster
+            .api
+            .wait(|_| aggregator.said().contains("retrying until it answers"));
     });
     cluster.wait_for_status(|status| status["plugins"][0]["status"] == "complete");
     assert_eq!(worker.send("b"), 200);
-    cluster.api.wait(|_| aggregator.said().contains("answers again"));
+    cluster
+        .api
+        .wait(|_| aggregator.said().contains("answers again"));
     aggregator.ends_well();
     assert_eq!(cluster.status()["status"], "complete");
 }
@@ -246,7 +334,10 @@ fn killed_aggregator_resumes() {
         let (p, q) = (cluster.worker("p"), cluster.worker("q"));
         assert_eq!(p.send("a"), 200);
         cluster.worker("gone");
-        let name = cluster.pods("gone")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+        let name = cluster.pods("gone")[0]["metadata"]["name"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         cluster.api.remove(&cluster.path(&name));
         cluster.wait_for_status(|status| status.to_string().contains("deleted before its result"));
         aggregator.signal(signal);
@@ -258,8 +349,9 @@ fn killed_aggregator_resumes() {
         );
         let run = |cluster: &Cluster| {
             let names = std::fs::read_dir(cluster.folder.join("runs")).unwrap();
-            let mut names: Vec<_> =
-                names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            let mut names: Vec<_> = names
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
             names.retain(|name| name.len() == 36);
             names
         };
@@ -267,8 +359,12 @@ fn killed_aggregator_resumes() {
         assert_eq!(uuid.len(), 1);
 
         let aggregator = cluster.start("");
-        cluster.api.wait(|_| aggregator.said().contains("where it was interrupted"));
-        cluster.api.wait(|api| api.count("POST /api/v1/namespaces/sonobuoy/pods") >= 3);
+        cluster
+            .api
+            .wait(|_| aggregator.said().contains("where it was interrupted"));
+        cluster
+            .api
+            .wait(|api| api.count("POST /api/v1/namespaces/sonobuoy/pods") >= 3);
         // The same workers, unaware of the restart.
         assert_eq!(p.send("a"), 409);
         assert_eq!(p.send("b"), 200);
@@ -280,7 +376,8 @@ fn killed_aggregator_resumes() {
         assert_eq!(archive.text("plugins/p/results/a/r.txt"), "of a\n");
         let config: Value = serde_json::from_str(&archive.text("meta/config.json")).unwrap();
         assert_eq!(config["UUID"], uuid[0].as_str());
-        let description: Value = serde_json::from_str(&archive.text("plugins/q/definition.json")).unwrap();
+        let description: Value =
+            serde_json::from_str(&archive.text("plugins/q/definition.json")).unwrap();
         assert_eq!(description["SessionID"], q.session.as_str());
         // After another restart, no work is left.
         cluster.start("").ends_well();
@@ -289,11 +386,16 @@ fn killed_aggregator_resumes() {
 
 #[test]
 fn result_replaces_an_earlier_error() {
-    let cluster = Cluster::new(&["a"]).plugin("early", "Job", "").plugin("other", "Job", "");
+    let cluster = Cluster::new(&["a"])
+        .plugin("early", "Job", "")
+        .plugin("other", "Job", "");
     let cluster = cluster.set("Retries", json!({"NodeLost": 0}));
     let aggregator = cluster.start("");
     let (early, other) = (cluster.worker("early"), cluster.worker("other"));
-    let name = cluster.pods("early")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let name = cluster.pods("early")[0]["metadata"]["name"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     cluster.api.remove(&cluster.path(&name));
     cluster.wait_for_status(|status| status["plugins"][0]["status"] == "failed");
     assert_eq!(early.send("global"), 200);
@@ -301,7 +403,10 @@ fn result_replaces_an_earlier_error() {
     assert_eq!(other.send("global"), 200);
     aggregator.ends_well();
     let archive = cluster.archive();
-    assert_eq!(archive.text("plugins/early/results/global/r.txt"), "of global\n");
+    assert_eq!(
+        archive.text("plugins/early/results/global/r.txt"),
+        "of global\n"
+    );
     assert!(archive.names().all(|name| !name.contains("errors/")));
 }
 
@@ -317,7 +422,10 @@ fn runs_in_two_namespaces_are_independent() {
     assert_eq!(two.pods("p").len(), 1, "the other's pod stays");
     assert_eq!(of_two.send("global"), 200);
     second.ends_well();
-    assert_eq!((&one.status()["status"], &two.status()["status"]), (&json!("complete"), &json!("complete")));
+    assert_eq!(
+        (&one.status()["status"], &two.status()["status"]),
+        (&json!("complete"), &json!("complete"))
+    );
 }
 
 #[test]
@@ -333,35 +441,64 @@ fn plugin_timeout_takes_precedence() {
     assert_eq!(code, 1, "a run out of time has errors: {said}");
     for plugin in ["named", "defined"] {
         let error = cluster.error(plugin, "global");
-        assert!(error.contains("timeout: no result within the time limit of 1s"), "{error}");
+        assert!(
+            error.contains("timeout: no result within the time limit of 1s"),
+            "{error}"
+        );
     }
-    let tree = cluster.archive().text("plugins/named/sonobuoy_results.yaml");
+    let tree = cluster
+        .archive()
+        .text("plugins/named/sonobuoy_results.yaml");
     assert!(tree.contains("status: timeout"), "{tree}");
     // The item's name and the error are the original's message, byte for byte.
     let sentence = "Plugin timeout while waiting for results so there are no results. Check pod logs or other \
                     cluster details for more information as to why this occurred.";
     let tree: Value = serde_yaml::from_str(&tree).unwrap();
     let item = &tree["items"][0];
-    assert_eq!((&item["name"], &item["details"]["error"]), (&json!(sentence), &json!(sentence)));
-    assert_eq!(item["details"]["failure"], "timeout: no result within the time limit of 1s");
+    assert_eq!(
+        (&item["name"], &item["details"]["error"]),
+        (&json!(sentence), &json!(sentence))
+    );
+    assert_eq!(
+        item["details"]["failure"],
+        "timeout: no result within the time limit of 1s"
+    );
 }
 
 #[test]
 fn daemon_set_plugins_are_skipped_visibly_without_node_access() {
-    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("each", "DaemonSet", "").plugin("one", "Job", "");
+    let cluster = Cluster::new(&["a"])
+        .daemon_sets()
+        .plugin("each", "DaemonSet", "")
+        .plugin("one", "Job", "");
     cluster.api.forbid("list", "nodes");
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("one").send("global"), 200);
     aggregator.ends_well();
     let entry = cluster.status()["plugins"][0].clone();
-    assert_eq!((&entry["plugin"], &entry["result-status"]), (&json!("each"), &json!("skipped")), "{entry}");
-    assert!(entry["message"].as_str().unwrap().contains("may not list the nodes"), "{entry}");
-    assert!(cluster.pods("each").is_empty(), "a plugin without expected results is not started");
+    assert_eq!(
+        (&entry["plugin"], &entry["result-status"]),
+        (&json!("each"), &json!("skipped")),
+        "{entry}"
+    );
+    assert!(
+        entry["message"]
+            .as_str()
+            .unwrap()
+            .contains("may not list the nodes"),
+        "{entry}"
+    );
+    assert!(
+        cluster.pods("each").is_empty(),
+        "a plugin without expected results is not started"
+    );
 }
 
 #[test]
 fn daemon_set_without_pods_reports_the_controllers_reason() {
-    let cluster = Cluster::new(&["a"]).plugin("p", "DaemonSet", "").set("Graces", json!({"NoPod": "1s"}));
+    let cluster = Cluster::new(&["a"])
+        .plugin("p", "DaemonSet", "")
+        .set("Graces", json!({"NoPod": "1s"}));
     cluster.api.controller(|api, change| {
         if change.kind == "ADDED" && change.path.contains("/daemonsets/") {
             let event = |name: &str, time: &str, message: &str| {
@@ -385,7 +522,8 @@ fn daemon_set_without_pods_reports_the_controllers_reason() {
     let error = cluster.error("p", "a");
     assert!(error.contains("No pod was scheduled on node a"), "{error}");
     assert!(
-        error.contains("violates PodSecurity") && error.contains("give the plugin a securityContext"),
+        error.contains("violates PodSecurity")
+            && error.contains("give the plugin a securityContext"),
         "{error}"
     );
     assert!(!error.contains("something else"), "{error}");
@@ -393,12 +531,19 @@ fn daemon_set_without_pods_reports_the_controllers_reason() {
 
 #[test]
 fn recreated_pod_resumes_the_run_from_its_volume() {
-    let mut cluster = Cluster::new(&[]).plugin("p", "Job", "").plugin("q", "Job", "");
+    let mut cluster = Cluster::new(&[])
+        .plugin("p", "Job", "")
+        .plugin("q", "Job", "");
     cluster.listens_at(std::net::Ipv4Addr::LOCALHOST);
     for name in ["sonobuoy-config-cm", "sonobuoy-plugins-cm"] {
-        cluster.api.put(&format!("/api/v1/namespaces/sonobuoy/configmaps/{name}"), json!({}));
+        cluster.api.put(
+            &format!("/api/v1/namespaces/sonobuoy/configmaps/{name}"),
+            json!({}),
+        );
     }
-    cluster.folder.write("runs/before.tar.gz", "of an earlier run");
+    cluster
+        .folder
+        .write("runs/before.tar.gz", "of an earlier run");
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("p").send("global"), 200);
     cluster.wait_for_status(|status| status["plugins"][0]["status"] == "complete");
@@ -409,24 +554,41 @@ fn recreated_pod_resumes_the_run_from_its_volume() {
     // Another pod has another identity and another address.
     let root = "/api/v1/namespaces/sonobuoy";
     let path = |plural: &str, object: &Value| {
-        format!("{root}/{plural}/{}", object["metadata"]["name"].as_str().unwrap())
+        format!(
+            "{root}/{plural}/{}",
+            object["metadata"]["name"].as_str().unwrap()
+        )
     };
     let secrets = cluster.api.list(&format!("{root}/secrets"));
-    let mut left: Vec<String> = secrets.iter().map(|secret| path("secrets", secret)).collect();
+    let mut left: Vec<String> = secrets
+        .iter()
+        .map(|secret| path("secrets", secret))
+        .collect();
     left.extend(cluster.pods("q").iter().map(|pod| path("pods", pod)));
     cluster.api.remove(&cluster.path("sonobuoy"));
     cluster.own_pod(json!({"sonobuoy-component": "aggregator"}));
     // Objects of the first pod still exist.
     for path in &left {
-        cluster.api.put(path, json!({"metadata": {"ownerReferences": [{"uid": "before"}]}}));
+        cluster.api.put(
+            path,
+            json!({"metadata": {"ownerReferences": [{"uid": "before"}]}}),
+        );
     }
     let port = cluster.settings["Server"]["bindport"].as_u64().unwrap();
     cluster.settings["Server"]["advertiseaddress"] = format!("localhost:{port}").into();
-    let creations = || cluster.api.count("POST /api/v1/namespaces/sonobuoy/secrets");
+    let creations = || {
+        cluster
+            .api
+            .count("POST /api/v1/namespaces/sonobuoy/secrets")
+    };
     let before = creations();
     let aggregator = cluster.start("");
     cluster.api.wait(|_| creations() > before + 1);
-    assert!(aggregator.said().contains("where it was interrupted"), "{}", aggregator.said());
+    assert!(
+        aggregator.said().contains("where it was interrupted"),
+        "{}",
+        aggregator.said()
+    );
     for path in &left {
         cluster.api.remove(path);
     }
@@ -434,7 +596,10 @@ fn recreated_pod_resumes_the_run_from_its_volume() {
     aggregator.ends_well();
     let archive = cluster.archive();
     for plugin in ["p", "q"] {
-        assert_eq!(archive.text(&format!("plugins/{plugin}/results/global/r.txt")), "of global\n");
+        assert_eq!(
+            archive.text(&format!("plugins/{plugin}/results/global/r.txt")),
+            "of global\n"
+        );
     }
     assert!(
         cluster.folder.join("runs/earlier/before.tar.gz").exists(),
@@ -447,7 +612,11 @@ fn no_exit_keeps_the_aggregator_and_logs_it() {
     let cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
     let aggregator = cluster.start("--no-exit --level=info -v=4 --alsologtostderr");
     assert_eq!(cluster.worker("p").send("global"), 200);
-    cluster.api.wait(|_| aggregator.said().contains("no-exit was specified, sonobuoy is now blocking"));
+    cluster.api.wait(|_| {
+        aggregator
+            .said()
+            .contains("no-exit was specified, sonobuoy is now blocking")
+    });
     assert_eq!(cluster.status()["status"], "complete");
     aggregator.signal(rustix::process::Signal::TERM);
     aggregator.end();
@@ -456,7 +625,9 @@ fn no_exit_keeps_the_aggregator_and_logs_it() {
 #[test]
 fn minimal_configuration_is_sufficient() {
     // As written by tools with their own manifests: an old label, an old flag, few keys.
-    let mut cluster = Cluster::new(&["a"]).plugin("p", "DaemonSet", "").daemon_sets();
+    let mut cluster = Cluster::new(&["a"])
+        .plugin("p", "DaemonSet", "")
+        .daemon_sets();
     cluster.own_pod(json!({"run": "sonobuoy-master"}));
     let server = cluster.settings["Server"].clone();
     cluster.settings = json!({
@@ -470,7 +641,10 @@ fn minimal_configuration_is_sufficient() {
     let aggregator = cluster.start("-v=6 --logtostderr");
     assert_eq!(cluster.worker("p").send("a"), 200);
     aggregator.ends_well();
-    assert_eq!(cluster.archive().text("plugins/p/results/a/r.txt"), "of a\n");
+    assert_eq!(
+        cluster.archive().text("plugins/p/results/a/r.txt"),
+        "of a\n"
+    );
 }
 
 /// A gzip tar of `thousands` × 1,000 + 1 entries: some files, then the same compressed folder repeatedly, which
@@ -489,7 +663,11 @@ fn many_entries(thousands: usize) -> Vec<u8> {
         }
         gzip.finish().unwrap()
     };
-    let files = member(1000, |number| format!("d{}/f{number}", number % 10), tar::EntryType::Regular);
+    let files = member(
+        1000,
+        |number| format!("d{}/f{number}", number % 10),
+        tar::EntryType::Regular,
+    );
     let itself = member(1000, |_| "./".into(), tar::EntryType::Directory);
     let last = member(1, |_| "last".into(), tar::EntryType::Regular);
     [files, itself.repeat(thousands - 1), last].concat()
@@ -497,7 +675,9 @@ fn many_entries(thousands: usize) -> Vec<u8> {
 
 #[test]
 fn archive_of_a_million_entries_is_rejected() {
-    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").plugin("other", "Job", "");
+    let cluster = Cluster::new(&["a"])
+        .plugin("p", "Job", "")
+        .plugin("other", "Job", "");
     let aggregator = cluster.start("");
     let (worker, other) = (cluster.worker("p"), cluster.worker("other"));
     let body = many_entries(1000);
@@ -507,22 +687,36 @@ fn archive_of_a_million_entries_is_rejected() {
         body.len()
     );
     let answer = worker.peer.say([head.as_bytes(), &body].concat());
-    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("more than 1000000 entries"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 413 ") && answer.contains("more than 1000000 entries"),
+        "{answer}"
+    );
     let left = files(&cluster.folder.join("runs"));
     assert!(left < 10, "{left} files, more than the run's own");
-    let memory = std::fs::read_to_string(format!("/proc/{}/status", aggregator.child.id())).unwrap();
-    let peak = memory.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim_end_matches("kB");
+    let memory =
+        std::fs::read_to_string(format!("/proc/{}/status", aggregator.child.id())).unwrap();
+    let peak = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))
+        .unwrap()
+        .trim_end_matches("kB");
     assert!(peak.trim().parse::<u64>().unwrap() < 100 << 10, "{memory}");
     assert_eq!(other.send("global"), 200);
     aggregator.ends_well();
-    assert!(cluster.error("p", "global").contains("more than 1000000 entries"));
+    assert!(
+        cluster
+            .error("p", "global")
+            .contains("more than 1000000 entries")
+    );
 }
 
 #[test]
 fn two_hundred_nodes_deliver_two_hundred_results() {
     let names: Vec<String> = (0..200).map(|number| format!("node-{number}")).collect();
     let nodes: Vec<&str> = names.iter().map(String::as_str).collect();
-    let cluster = Cluster::new(&nodes).daemon_sets().plugin("p", "DaemonSet", "");
+    let cluster = Cluster::new(&nodes)
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "");
     let aggregator = cluster.start("");
     let worker = cluster.worker("p");
     let requests = cluster.api.requests().len();
@@ -531,27 +725,41 @@ fn two_hundred_nodes_deliver_two_hundred_results() {
     }
     aggregator.ends_well();
     let archive = cluster.archive();
-    assert_eq!(archive.names().filter(|name| name.ends_with("/r.txt")).count(), 200);
+    assert_eq!(
+        archive
+            .names()
+            .filter(|name| name.ends_with("/r.txt"))
+            .count(),
+        200
+    );
     assert!(archive.names().all(|name| !name.contains("errors/")));
-    assert!(requests < 40, "{requests} requests before the first result: {:#?}", cluster.api.requests());
+    assert!(
+        requests < 40,
+        "{requests} requests before the first result: {:#?}",
+        cluster.api.requests()
+    );
 }
 
 #[test]
 fn configured_secrets_are_redacted() {
-    let rules = "env: ['^PIN$']\ntext: ['card=\\d+']\nfields: [{kind: ConfigMap, path: data.code}]\n";
-    let made = Sonobuoy::new("gen config --redact rules.yaml").file("rules.yaml", rules).run_any();
+    let rules =
+        "env: ['^PIN$']\ntext: ['card=\\d+']\nfields: [{kind: ConfigMap, path: data.code}]\n";
+    let made = Sonobuoy::new("gen config --redact rules.yaml")
+        .file("rules.yaml", rules)
+        .run_any();
     let made: Value = serde_json::from_str(&made.stdout).unwrap();
-    for (redaction, kept) in
-        [(made["Redaction"].clone(), false), (json!({}), true), (json!({"Off": true}), true)]
-    {
+    for (redaction, kept) in [
+        (made["Redaction"].clone(), false),
+        (json!({}), true),
+        (json!({"Off": true}), true),
+    ] {
         let cluster = Cluster::new(&["a"])
             .plugin("p", "Job", "")
             .set("Resources", json!(["pods", "configmaps", "podlogs"]))
             .set("Limits", json!({"PodLogs": {"Namespaces": "default"}}))
             .set("Redaction", redaction.clone());
         let container = json!({"name": "c", "env": [{"name": "PIN", "value": "1234567"}, {"name": "A_TOKEN", "value": "always"}]});
-        let running =
-            json!({"phase": "Running", "containerStatuses": [{"name": "c", "state": {"running": {}}}]});
+        let running = json!({"phase": "Running", "containerStatuses": [{"name": "c", "state": {"running": {}}}]});
         cluster.api.put(
             "/api/v1/namespaces/default/pods/x",
             json!({"metadata": {"annotations": {"note": "card=1234567"}}, "spec": {"containers": [container]}, "status": running}),
@@ -560,13 +768,22 @@ fn configured_secrets_are_redacted() {
             "/api/v1/namespaces/default/configmaps/m",
             json!({"data": {"code": "1234567", "plain": "seen"}}),
         );
-        cluster.api.log("default", "x", "c", "paid with card=1234567\n");
+        cluster
+            .api
+            .log("default", "x", "c", "paid with card=1234567\n");
         let aggregator = cluster.start("");
         assert_eq!(cluster.worker("p").send("global"), 200);
         aggregator.ends_well();
         let archive = cluster.archive();
         let log = archive.text("podlogs/default/x/logs/c.txt");
-        assert_eq!(log, if kept { "paid with card=1234567\n" } else { "paid with ***HIDDEN***\n" });
+        assert_eq!(
+            log,
+            if kept {
+                "paid with card=1234567\n"
+            } else {
+                "paid with ***HIDDEN***\n"
+            }
+        );
         let all: String = archive.names().map(|name| archive.text(name)).collect();
         assert_eq!(all.contains("1234567"), kept, "{redaction}");
         assert_eq!(

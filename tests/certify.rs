@@ -17,7 +17,10 @@ const PRODUCT: &str = "vendor: V\nname: Fine Clusters\nversion: v1.0\ntype: dist
 
 /// The files of a certifiable archive: three tests, two of them required.
 const GOOD: [(&str, &str); 4] = [
-    (DEFINITION, r#"{"Definition": {"spec": {"image": "reg.local:5000/k8s/conformance:v1.33.1"}}}"#),
+    (
+        DEFINITION,
+        r#"{"Definition": {"spec": {"image": "reg.local:5000/k8s/conformance:v1.33.1"}}}"#,
+    ),
     (LOG, include_str!("fixtures/certify/v1.33.log")),
     (
         JUNIT,
@@ -30,21 +33,29 @@ const GOOD: [(&str, &str); 4] = [
 <testcase name="[It] [sig-c] c" status="skipped"><skipped message="skipped"></skipped></testcase>
 </testsuite></testsuites>"#,
     ),
-    (SERVER, r#"{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}"#),
+    (
+        SERVER,
+        r#"{"major": "1", "minor": "33", "gitVersion": "v1.33.2"}"#,
+    ),
 ];
 
 /// The command in a folder with the unpacked archive `run`, each file passed through `change`.
 fn archived(words: &str, change: impl Fn(&str, &str) -> String) -> Sonobuoy {
-    GOOD.iter().fold(Sonobuoy::new(words), |run, (name, content)| {
-        run.file(&format!("run/{name}"), change(name, content))
-    })
+    GOOD.iter()
+        .fold(Sonobuoy::new(words), |run, (name, content)| {
+            run.file(&format!("run/{name}"), change(name, content))
+        })
 }
 
 /// As above, with `from` replaced by `to` in `file`.
 fn certify(words: &str, file: &str, from: &str, to: &str) -> Sonobuoy {
     let change = |name: &str, content: &str| {
         assert!(name != file || content.contains(from), "{file}: {from}");
-        if name == file { content.replacen(from, to, 1) } else { content.to_owned() }
+        if name == file {
+            content.replacen(from, to, 1)
+        } else {
+            content.to_owned()
+        }
     };
     archived(words, change).file("product.yaml", change("product.yaml", PRODUCT))
 }
@@ -59,12 +70,26 @@ fn submission_has_four_files_and_overwrites_none() {
         .run();
     let mut names = Folder::names_of(&done.folder.join("out"));
     names.sort();
-    assert_eq!(names, ["PRODUCT.yaml", "README.md", "e2e.log", "junit_01.xml"]);
+    assert_eq!(
+        names,
+        ["PRODUCT.yaml", "README.md", "e2e.log", "junit_01.xml"]
+    );
     assert_eq!(done.folder.read("out/PRODUCT.yaml"), PRODUCT);
     assert_eq!(done.folder.read("out/e2e.log"), GOOD[1].1);
     assert_eq!(done.folder.read("out/junit_01.xml"), GOOD[2].1);
-    assert!(done.folder.read("out/README.md").contains("All 2 conformance tests of v1.33 ran"));
-    assert_eq!(done.folder.names().iter().filter(|name| name.starts_with(".sonobuoy-")).count(), 0);
+    assert!(
+        done.folder
+            .read("out/README.md")
+            .contains("All 2 conformance tests of v1.33 ran")
+    );
+    assert_eq!(
+        done.folder
+            .names()
+            .iter()
+            .filter(|name| name.starts_with(".sonobuoy-"))
+            .count(),
+        0
+    );
     certify(ALL, "", "", "")
         .file("out/mine", "x")
         .status(1)
@@ -78,11 +103,25 @@ fn no_reader_of_the_output_changes_the_exit_code_or_the_submission() {
     use crate::support::reader::Reader;
     for reader in Reader::EVERY {
         let read = certify(ALL, "", "", "").read_by(reader);
-        assert_eq!(read.code, Some(reader.expected(0)), "{reader:?}: {}", read.stderr);
+        assert_eq!(
+            read.code,
+            Some(reader.expected(0)),
+            "{reader:?}: {}",
+            read.stderr
+        );
         let names = Folder::names_of(&read.folder.join("out"));
-        assert_eq!(names, ["PRODUCT.yaml", "README.md", "e2e.log", "junit_01.xml"], "{reader:?}");
+        assert_eq!(
+            names,
+            ["PRODUCT.yaml", "README.md", "e2e.log", "junit_01.xml"],
+            "{reader:?}"
+        );
         let read = certify(ALL, SERVER, "v1.33.2", "v1.34.0").read_by(reader);
-        assert_eq!(read.code, Some(reader.expected(3)), "{reader:?}: {}", read.stderr);
+        assert_eq!(
+            read.code,
+            Some(reader.expected(3)),
+            "{reader:?}: {}",
+            read.stderr
+        );
     }
 }
 
@@ -95,7 +134,11 @@ fn every_version_certifies_with_terse_and_verbose_logs() {
             let log = std::fs::read_to_string(log).unwrap();
             let version = format!("v1.{minor}");
             let of = |name: &str, content: &str| {
-                if name == LOG { log.clone() } else { content.replace("v1.33", &version) }
+                if name == LOG {
+                    log.clone()
+                } else {
+                    content.replace("v1.33", &version)
+                }
             };
             archived("certify run", of)
                 .stdout(&format!("2 of 2 conformance tests of {version} passed\nReady for certification: write the submission with --product FILE -o DIR\n"))
@@ -104,14 +147,23 @@ fn every_version_certifies_with_terse_and_verbose_logs() {
 
             // A verbose log may contradict the other files.
             let of = |name: &str, content: &str| {
-                if name == LOG { log.clone() } else { content.replace("v1.33", "v1.26") }
+                if name == LOG {
+                    log.clone()
+                } else {
+                    content.replace("v1.33", "v1.26")
+                }
             };
             let other = archived("certify run", of);
             if form.is_empty() {
                 other.run_any();
             } else {
-                let told = |who| format!("e2e.log: states {version} for the {who}, but the cluster is v1.26");
-                let other = other.status(3).stdout_has(&told("tests")).stdout_has(&told("server"));
+                let told = |who| {
+                    format!("e2e.log: states {version} for the {who}, but the cluster is v1.26")
+                };
+                let other = other
+                    .status(3)
+                    .stdout_has(&told("tests"))
+                    .stdout_has(&told("server"));
                 other.stderr_has("it has no seal beside it").run();
             }
 
@@ -121,25 +173,37 @@ fn every_version_certifies_with_terse_and_verbose_logs() {
                 DEFINITION => content.replace("v1.33.1", "latest"),
                 _ => content.replace("v1.33", &version),
             };
-            archived("certify run", of).status(if form.is_empty() { 3 } else { 0 }).run_any();
+            archived("certify run", of)
+                .status(if form.is_empty() { 3 } else { 0 })
+                .run_any();
         }
     }
 }
 
 #[test]
 fn continued_run_is_not_certified() {
-    let run = certify(ALL, "", "", "").file("run/meta/config.json", r#"{"UUID": "b", "Resumes": "a"}"#);
-    run.status(3).stdout_has("meta/config.json: the run continued another one").run_any();
+    let run =
+        certify(ALL, "", "", "").file("run/meta/config.json", r#"{"UUID": "b", "Resumes": "a"}"#);
+    run.status(3)
+        .stdout_has("meta/config.json: the run continued another one")
+        .run_any();
 }
 
 #[test]
 fn tests_of_other_plugins_do_not_count() {
     for (name, words) in [
-        ("e2e-retry-1", "plugins/e2e-retry-1/definition.json: failed tests were run again"),
-        ("e2e-part-2", "plugins/e2e-part-2/definition.json: tests ran in several parts"),
+        (
+            "e2e-retry-1",
+            "plugins/e2e-retry-1/definition.json: failed tests were run again",
+        ),
+        (
+            "e2e-part-2",
+            "plugins/e2e-part-2/definition.json: tests ran in several parts",
+        ),
     ] {
         let definition = r#"{"Definition": {"sonobuoy-config": {"part-of": "e2e"}}}"#;
-        let run = certify(ALL, "", "", "").file(&format!("run/plugins/{name}/definition.json"), definition);
+        let run = certify(ALL, "", "", "")
+            .file(&format!("run/plugins/{name}/definition.json"), definition);
         run.status(3).stdout_has(words).run_any();
     }
 }
@@ -148,7 +212,11 @@ fn tests_of_other_plugins_do_not_count() {
 fn in_one_go(file: &str, from: &str, to: &str, code: i32, says: &str) -> Done {
     let (api, _config, config) = untouched();
     let entry = serde_json::json!([{"plugin": "e2e", "node": "global", "status": "complete", "result-status": "passed"}]);
-    aggregator_pod(&api, serde_json::json!({"phase": "Running"}), Some(&status("complete", &entry)));
+    aggregator_pod(
+        &api,
+        serde_json::json!({"phase": "Running"}),
+        Some(&status("complete", &entry)),
+    );
     namespace(&api);
     let done = certify("version", file, from, to)
         .file("run/meta/info.json", r#"{"plugins": ["e2e"]}"#)
@@ -159,7 +227,14 @@ fn in_one_go(file: &str, from: &str, to: &str, code: i32, says: &str) -> Done {
         .run_any();
     let name = "202611220000_sonobuoy_00000000-0000-0000-0000-000000000000.tar.gz";
     let words = ["-czf", name, "-C", "run", "."];
-    assert!(Command::new("tar").args(words).current_dir(done.folder.path()).status().unwrap().success());
+    assert!(
+        Command::new("tar")
+            .args(words)
+            .current_dir(done.folder.path())
+            .status()
+            .unwrap()
+            .success()
+    );
     api.on_exec(move |exec| {
         let splat = Command::new(env!("CARGO_BIN_EXE_sonobuoy"))
             .arg("splat")
@@ -169,8 +244,13 @@ fn in_one_go(file: &str, from: &str, to: &str, code: i32, says: &str) -> Done {
             .unwrap();
         ExecAnswer::ok(splat.stdout)
     });
-    let words = format!("wait --kubeconfig {config} --rbac Enable --certify out --product product.yaml");
-    Sonobuoy::new(&words).file("product.yaml", PRODUCT).status(code).stdout_has(says).run_any()
+    let words =
+        format!("wait --kubeconfig {config} --rbac Enable --certify out --product product.yaml");
+    Sonobuoy::new(&words)
+        .file("product.yaml", PRODUCT)
+        .status(code)
+        .stdout_has(says)
+        .run_any()
 }
 
 #[test]
@@ -178,9 +258,17 @@ fn certify_run_writes_submission_or_lists_problems() {
     let ready = "2 of 2 conformance tests of v1.33 passed\nout/README.md\n";
     let done = in_one_go("", "", "", 0, ready);
     assert_eq!(done.folder.read("out/e2e.log"), GOOD[1].1);
-    let (passed, skipped) =
-        (r#"a works [Conformance]" status="passed">"#, r#"a works [Conformance]"><skipped/>"#);
-    let done = in_one_go(JUNIT, passed, skipped, 3, "1 of 2 required tests did not run");
+    let (passed, skipped) = (
+        r#"a works [Conformance]" status="passed">"#,
+        r#"a works [Conformance]"><skipped/>"#,
+    );
+    let done = in_one_go(
+        JUNIT,
+        passed,
+        skipped,
+        3,
+        "1 of 2 required tests did not run",
+    );
     assert!(!done.folder.join("out").exists());
 }
 
@@ -192,9 +280,21 @@ fn disqualifying_flags_are_reported_before_the_run() {
             "",
             "--certify: a submission describes a product; name its description by --product FILE",
         ),
-        ("--certify out --product product.yaml", "", "certification requires `--mode certified-conformance`"),
-        ("--certify out --product product.yaml --mode quick", "", "certification requires `--mode certified"),
-        ("--certify out --product none.yaml --mode certified-conformance", "", "cannot read `none.yaml`"),
+        (
+            "--certify out --product product.yaml",
+            "",
+            "certification requires `--mode certified-conformance`",
+        ),
+        (
+            "--certify out --product product.yaml --mode quick",
+            "",
+            "certification requires `--mode certified",
+        ),
+        (
+            "--certify out --product none.yaml --mode certified-conformance",
+            "",
+            "cannot read `none.yaml`",
+        ),
         (
             "--certify out --product product.yaml --mode certified-conformance",
             "type: distro",
@@ -211,8 +311,11 @@ fn disqualifying_flags_are_reported_before_the_run() {
             "--retry-failed: certified conformance requires",
         ),
     ] {
-        let product =
-            if file.is_empty() { PRODUCT.to_owned() } else { PRODUCT.replace("type: distribution", file) };
+        let product = if file.is_empty() {
+            PRODUCT.to_owned()
+        } else {
+            PRODUCT.replace("type: distribution", file)
+        };
         let run = Sonobuoy::new(&format!("run --kubeconfig none {words}"))
             .file("run/mine", "x")
             .file("product.yaml", product);
@@ -224,7 +327,14 @@ fn disqualifying_flags_are_reported_before_the_run() {
 fn archive_and_folder_certify_alike() {
     let done = certify("certify run", "", "", "").run_any();
     let words = ["-czf", "a.tar.gz", "-C", "run", "."];
-    assert!(Command::new("tar").args(words).current_dir(done.folder.path()).status().unwrap().success());
+    assert!(
+        Command::new("tar")
+            .args(words)
+            .current_dir(done.folder.path())
+            .status()
+            .unwrap()
+            .success()
+    );
     Sonobuoy::new("certify")
         .arg(done.folder.join("a.tar.gz"))
         .stdout_has("2 of 2 conformance tests of v1.33 passed")
@@ -253,7 +363,12 @@ fn defects_are_named_and_no_file_is_written() {
             "v1.34.0",
             "definition.json: states v1.33 for the tests, but the cluster is v1.34",
         ),
-        (SERVER, "gitVersion", "git", "serverversion.json: does not state the cluster's version"),
+        (
+            SERVER,
+            "gitVersion",
+            "git",
+            "serverversion.json: does not state the cluster's version",
+        ),
         (
             JUNIT,
             r#"a works [Conformance]" status="passed">"#,
@@ -272,8 +387,18 @@ fn defects_are_named_and_no_file_is_written() {
             r#"a works [Conformance]"><flakyFailure/>"#,
             "passed only when retried",
         ),
-        (JUNIT, "[It] [sig-c] c", "[It] [sig-a] a works [Conformance]", "listed more than once"),
-        (JUNIT, "[It] [sig-a] a", "[BeforeSuite] a", "the suite has 3 tests, but the JUnit file lists 2"),
+        (
+            JUNIT,
+            "[It] [sig-c] c",
+            "[It] [sig-a] a works [Conformance]",
+            "listed more than once",
+        ),
+        (
+            JUNIT,
+            "[It] [sig-a] a",
+            "[BeforeSuite] a",
+            "the suite has 3 tests, but the JUnit file lists 2",
+        ),
         (
             JUNIT,
             r#""DryRun" value="false""#,
@@ -292,20 +417,55 @@ fn defects_are_named_and_no_file_is_written() {
             r#"value="Pods""#,
             "other tests were chosen (FocusStrings is `Pods`)",
         ),
-        (JUNIT, r#""ParallelTotal" value="1""#, r#""ParallelTotal" value="4""#, "tests ran in parallel"),
-        (JUNIT, r#""RandomSeed" value="7""#, r#""RandomSeed" value="8""#, "their random seeds differ"),
-        (JUNIT, "</testsuite></testsuites>", "", "junit_01.xml: cannot be read: "),
+        (
+            JUNIT,
+            r#""ParallelTotal" value="1""#,
+            r#""ParallelTotal" value="4""#,
+            "tests ran in parallel",
+        ),
+        (
+            JUNIT,
+            r#""RandomSeed" value="7""#,
+            r#""RandomSeed" value="8""#,
+            "their random seeds differ",
+        ),
+        (
+            JUNIT,
+            "</testsuite></testsuites>",
+            "",
+            "junit_01.xml: cannot be read: ",
+        ),
         (
             LOG,
             "Ran 2 of 3",
             "Ran 9 of 3",
             "9 tests ran, but the JUnit file says 2: they are not from the same run",
         ),
-        (LOG, "Ran 2 of 3", "Ran 2 of 3 Specs\nRan 2 of 3", "contains the endings of 2 runs"),
+        (
+            LOG,
+            "Ran 2 of 3",
+            "Ran 2 of 3 Specs\nRan 2 of 3",
+            "contains the endings of 2 runs",
+        ),
         (LOG, "Ran 2 of 3", "", "the tests did not finish"),
-        (LOG, "Test Suite Passed", "", "the suite did not pass: 0 failed, 0 pending, 0 flaked"),
-        (LOG, "| 0 Pending", "| 1 Flaked | 0 Pending", "0 failed, 0 pending, 1 flaked"),
-        ("product.yaml", "vendor: V\n", "", "product.yaml: `vendor` is missing or empty"),
+        (
+            LOG,
+            "Test Suite Passed",
+            "",
+            "the suite did not pass: 0 failed, 0 pending, 0 flaked",
+        ),
+        (
+            LOG,
+            "| 0 Pending",
+            "| 1 Flaked | 0 Pending",
+            "0 failed, 0 pending, 1 flaked",
+        ),
+        (
+            "product.yaml",
+            "vendor: V\n",
+            "",
+            "product.yaml: `vendor` is missing or empty",
+        ),
         (
             "product.yaml",
             "distribution",
@@ -341,7 +501,10 @@ fn undecidable_input_is_an_error() {
         .stderr_has("it has no seal beside it")
         .run();
     certify("certify run --tests t", "", "", "")
-        .file("t", "[sig-a] a works [Conformance]\n[sig-z] z [Conformance]\nother\n")
+        .file(
+            "t",
+            "[sig-a] a works [Conformance]\n[sig-z] z [Conformance]\nother\n",
+        )
         .status(3)
         .stdout_has("1 required test of the list is missing\n    [sig-z] z")
         .stderr_has("it has no seal beside it")

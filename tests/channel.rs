@@ -36,7 +36,11 @@ pub fn with_aggregator(limits: Limits, test: impl FnOnce(&Aggregator<'_>)) {
         let access = telling.recv().unwrap();
         let own = Some((access.client_cert.as_str(), access.client_key.as_str()));
         let worker = Peer::new(&access.aggregator_url, &access.ca_cert, own);
-        test(&Aggregator { access: &access, worker, results: run.join("plugins/p/results") });
+        test(&Aggregator {
+            access: &access,
+            worker,
+            results: run.join("plugins/p/results"),
+        });
         drop(ends);
         serving.join().unwrap().unwrap();
     });
@@ -71,14 +75,25 @@ pub fn put(lines: &str, body: &str) -> String {
 
 /// A complete upload with arbitrary bytes.
 pub fn put_bytes(lines: &str, body: &[u8]) -> Vec<u8> {
-    let head = put(&format!("{lines}Connection: close\r\nContent-Length: {}\r\n", body.len()), "");
+    let head = put(
+        &format!(
+            "{lines}Connection: close\r\nContent-Length: {}\r\n",
+            body.len()
+        ),
+        "",
+    );
     [head.as_bytes(), body].concat()
 }
 
 /// The number of files below a folder.
 pub fn files(path: &Path) -> usize {
-    let Ok(entries) = std::fs::read_dir(path) else { return 0 };
-    entries.map(|entry| entry.unwrap().path()).map(|path| if path.is_dir() { files(&path) } else { 1 }).sum()
+    let Ok(entries) = std::fs::read_dir(path) else {
+        return 0;
+    };
+    entries
+        .map(|entry| entry.unwrap().path())
+        .map(|path| if path.is_dir() { files(&path) } else { 1 })
+        .sum()
 }
 
 #[test]
@@ -92,14 +107,35 @@ fn malformed_requests_are_rejected_and_store_no_result() {
             (put("Content-Length: -5\r\n", "whole"), 400),
             (put("Content-Length: five\r\n", "whole"), 400),
             (put("Content-Length: 5, 5\r\n", "whole"), 400),
-            (put("Content-Length: 99999999999999999999\r\n", "whole"), 400),
-            (put("Content-Length: 5\r\nContent-Length: 6\r\n", "whole!"), 400),
-            (put("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"), 400),
+            (
+                put("Content-Length: 99999999999999999999\r\n", "whole"),
+                400,
+            ),
+            (
+                put("Content-Length: 5\r\nContent-Length: 6\r\n", "whole!"),
+                400,
+            ),
+            (
+                put(
+                    "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+                    "0\r\n\r\n",
+                ),
+                400,
+            ),
             (put("Transfer-Encoding: gzip\r\n", "whole"), 400),
-            (put("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"), 400),
-            (put("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), 400),
+            (
+                put("Transfer-Encoding: chunked, gzip\r\n", "0\r\n\r\n"),
+                400,
+            ),
+            (
+                put("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"),
+                400,
+            ),
             (put("Content-Length : 5\r\n", "whole"), 400),
-            (put("X: folded\r\n line\r\nContent-Length: 5\r\n", "whole"), 400),
+            (
+                put("X: folded\r\n line\r\nContent-Length: 5\r\n", "whole"),
+                400,
+            ),
             (put("X: bare\nContent-Length: 5\r\n", "whole"), 400),
             (put("X: nul\0\r\nContent-Length: 5\r\n", "whole"), 400),
             (put("Host: two\r\nContent-Length: 5\r\n", "whole"), 400),
@@ -109,15 +145,30 @@ fn malformed_requests_are_rejected_and_store_no_result() {
             (put(chunked, "0x5\r\nwhole\r\n0\r\n\r\n"), 400),
             (put(chunked, "5\r\nwhole!\r\n0\r\n\r\n"), 400),
             (put(chunked, "fffffffffffffffff\r\nwhole\r\n0\r\n\r\n"), 400),
-            (put(chunked, &format!("5;{}\r\nwhole\r\n0\r\n\r\n", "x".repeat(5000))), 400),
-            (put(chunked, &format!("5\r\nwhole\r\n0\r\n{}\r\n", "T: x\r\n".repeat(20_000))), 400),
+            (
+                put(
+                    chunked,
+                    &format!("5;{}\r\nwhole\r\n0\r\n\r\n", "x".repeat(5000)),
+                ),
+                400,
+            ),
+            (
+                put(
+                    chunked,
+                    &format!("5\r\nwhole\r\n0\r\n{}\r\n", "T: x\r\n".repeat(20_000)),
+                ),
+                400,
+            ),
             (format!("PUT {PATH} HTTP/3.0\r\nHost: a\r\n\r\n"), 505),
             (format!("P(T {PATH} HTTP/1.1\r\nHost: a\r\n\r\n"), 400),
             (format!("PUT {PATH}\r\n\r\n"), 400),
         ] {
             let answer = aggregator.worker.say(&request);
             let shown = &request[..request.len().min(150)];
-            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: {answer}");
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{shown:?}: {answer}"
+            );
             assert!(answer.contains("connection: close"), "{shown:?}: {answer}");
             assert_eq!(aggregator.stored(), None, "{shown:?}");
         }
@@ -132,7 +183,10 @@ fn truncated_body_is_not_stored_and_can_be_resent() {
             put("Content-Length: 100\r\n", "half of it"),
             put("Transfer-Encoding: chunked\r\n", "a\r\nhalf of it\r\n"),
             put("Transfer-Encoding: chunked\r\n", "64\r\nhalf of it"),
-            put("Content-Type: application/gzip\r\nContent-Length: 100\r\n", "\x1f\u{8b}"),
+            put(
+                "Content-Type: application/gzip\r\nContent-Length: 100\r\n",
+                "\x1f\u{8b}",
+            ),
         ] {
             for politely in [true, false] {
                 let mut talk = aggregator.worker.connect();
@@ -148,9 +202,17 @@ fn truncated_body_is_not_stored_and_can_be_resent() {
 #[test]
 fn unauthenticated_and_plaintext_clients_are_rejected() {
     let short = Duration::from_millis(300);
-    let limits = Limits { handshake: short, waiting_timeout: short, ..Limits::default() };
+    let limits = Limits {
+        handshake: short,
+        waiting_timeout: short,
+        ..Limits::default()
+    };
     with_aggregator(limits, |aggregator| {
-        let Access { aggregator_url, ca_cert, .. } = aggregator.access;
+        let Access {
+            aggregator_url,
+            ca_cert,
+            ..
+        } = aggregator.access;
         let request = put("Content-Length: 5\r\n", "false");
         let nobody = Peer::new(aggregator_url, ca_cert, None).say(&request);
         assert!(nobody.contains("CertificateRequired"), "{nobody}");
@@ -158,8 +220,12 @@ fn unauthenticated_and_plaintext_clients_are_rejected() {
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(vec!["p".to_owned()]).unwrap();
         let own = params.self_signed(&key).unwrap();
-        let forged =
-            Peer::new(aggregator_url, ca_cert, Some((&own.pem(), &key.serialize_pem()))).say(&request);
+        let forged = Peer::new(
+            aggregator_url,
+            ca_cert,
+            Some((&own.pem(), &key.serialize_pem())),
+        )
+        .say(&request);
         assert!(forged.contains("fatal alert"), "{forged}");
 
         let before = Instant::now();
@@ -183,7 +249,10 @@ fn idle_and_slow_connections_do_not_delay_others() {
             .collect();
         let before = Instant::now();
         aggregator.takes_a_result();
-        assert!(before.elapsed() < LONG, "no limit of the others was waited for");
+        assert!(
+            before.elapsed() < LONG,
+            "no limit of the others was waited for"
+        );
         drop((silent, slow));
     });
 }

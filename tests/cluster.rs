@@ -15,7 +15,8 @@ use crate::support::{Folder, Sonobuoy};
 /// A plugin's pod or the aggregator, with a running container per name.
 fn pod(api: &ApiServer, name: &str, labels: Value, containers: &[&str]) -> String {
     let path = format!("/api/v1/namespaces/sonobuoy/pods/{name}");
-    let list = |make: fn(&str) -> Value| containers.iter().map(|name| make(name)).collect::<Vec<_>>();
+    let list =
+        |make: fn(&str) -> Value| containers.iter().map(|name| make(name)).collect::<Vec<_>>();
     api.put(
         &path,
         json!({
@@ -33,7 +34,12 @@ fn cluster() -> (ApiServer, Folder, String) {
     let plugin = |name: &str| json!({"component": "sonobuoy", "sonobuoy-component": "plugin", "sonobuoy-plugin": name});
     let aggregator = json!({"component": "sonobuoy", "sonobuoy-component": "aggregator"});
     pod(&api, "sonobuoy", aggregator, &["kube-sonobuoy"]);
-    pod(&api, "sonobuoy-a-job", plugin("a"), &["plugin", "sonobuoy-worker"]);
+    pod(
+        &api,
+        "sonobuoy-a-job",
+        plugin("a"),
+        &["plugin", "sonobuoy-worker"],
+    );
     pod(&api, "sonobuoy-b-job", plugin("b"), &["plugin"]);
     for (pod, container) in [
         ("sonobuoy", "kube-sonobuoy"),
@@ -41,7 +47,12 @@ fn cluster() -> (ApiServer, Folder, String) {
         ("sonobuoy-a-job", "sonobuoy-worker"),
         ("sonobuoy-b-job", "plugin"),
     ] {
-        api.log("sonobuoy", pod, container, format!("first of {pod}/{container}\nlast, unfinished"));
+        api.log(
+            "sonobuoy",
+            pod,
+            container,
+            format!("first of {pod}/{container}\nlast, unfinished"),
+        );
     }
     (api, folder, config)
 }
@@ -51,7 +62,10 @@ fn header(pod: &str, container: &str) -> String {
 }
 
 fn part(pod: &str, container: &str) -> String {
-    format!("{}first of {pod}/{container}\nlast, unfinished\n", header(pod, container))
+    format!(
+        "{}first of {pod}/{container}\nlast, unfinished\n",
+        header(pod, container)
+    )
 }
 
 #[test]
@@ -64,7 +78,10 @@ fn logs_select_all_pods_one_plugin_or_the_aggregator() {
     logs("").stdout(&format!("{aggregator}{a}{b}")).run();
     logs("-p a").stdout(&a).run();
     logs("--plugin sonobuoy").stdout(&aggregator).run();
-    logs("-n elsewhere").stdout("").stderr_has("namespace `elsewhere` has no pods").run();
+    logs("-n elsewhere")
+        .stdout("")
+        .stderr_has("namespace `elsewhere` has no pods")
+        .run();
     logs("-p gone")
         .stdout("")
         .stderr_has("below `podlogs/`, which `sonobuoy retrieve -n sonobuoy` fetches")
@@ -96,9 +113,16 @@ fn unreadable_log_does_not_hide_the_others() {
 #[test]
 fn followed_logs_include_new_and_restarted_containers() {
     let (api, _folder, config) = cluster();
-    let (mut command, _held) = Sonobuoy::new(&format!("logs -f -p b --kubeconfig {config}")).command();
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let (mut command, _held) =
+        Sonobuoy::new(&format!("logs -f -p b --kubeconfig {config}")).command();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     let mut next = || lines.next().unwrap() + "\n";
     assert_eq!(next(), header("sonobuoy-b-job", "plugin"));
     assert_eq!(next(), "first of sonobuoy-b-job/plugin\n");
@@ -128,7 +152,10 @@ fn get_pod_prints_plugin_pods_of_any_namespace() {
     let (api, _folder, config) = cluster();
     api.put("/api/v1/namespaces/other", json!({}));
     let labels = json!({"labels": {"sonobuoy-component": "plugin"}});
-    api.put("/api/v1/namespaces/other/pods/theirs", json!({"metadata": labels}));
+    api.put(
+        "/api/v1/namespaces/other/pods/theirs",
+        json!({"metadata": labels}),
+    );
     let get = |words: &str| Sonobuoy::new(&format!("get {words} --kubeconfig {config}"));
     get("pod").stdout("sonobuoy-a-job\nsonobuoy-b-job\n").run();
     get("pods -p b").stdout("sonobuoy-b-job\n").run();
@@ -139,12 +166,20 @@ fn get_pod_prints_plugin_pods_of_any_namespace() {
 fn delete_removes_a_run_and_reports_each_object() {
     let (api, _folder, config) = cluster();
     let delete = |words: &str| Sonobuoy::new(&format!("delete --kubeconfig {config} {words}"));
-    delete("--dry-run").stderr_has("delete request issued").stderr_has("names=\"[]\"").run();
-    delete("--namespace=").status(1).stderr_has("namespace is empty").run();
+    delete("--dry-run")
+        .stderr_has("delete request issued")
+        .stderr_has("names=\"[]\"")
+        .run();
+    delete("--namespace=")
+        .status(1)
+        .stderr_has("namespace is empty")
+        .run();
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_some());
-    let gone =
-        "\nNamespace \"sonobuoy\" has been deleted\n\nDeleted all ClusterRoles and ClusterRoleBindings.\n";
-    delete("--wait").stdout(gone).stderr_has("kind=namespace namespace=sonobuoy").run();
+    let gone = "\nNamespace \"sonobuoy\" has been deleted\n\nDeleted all ClusterRoles and ClusterRoleBindings.\n";
+    delete("--wait")
+        .stdout(gone)
+        .stderr_has("kind=namespace namespace=sonobuoy")
+        .run();
     assert!(api.get("/api/v1/namespaces/sonobuoy").is_none());
     delete("--wait")
         .stdout(gone)
@@ -180,9 +215,15 @@ fn insecure_kubeconfig_is_reported_once() {
         let path = folder.write(name, config.to_string());
         let (mut command, _folder) = Sonobuoy::new("get pod --kubeconfig").arg(path).command();
         let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
-        let warnings: Vec<_> = said.lines().filter(|line| line.contains("level=warning")).collect();
+        let warnings: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("level=warning"))
+            .collect();
         match warning {
-            Some(words) => assert!(warnings.len() == 1 && warnings[0].contains(words), "{name}: {said}"),
+            Some(words) => assert!(
+                warnings.len() == 1 && warnings[0].contains(words),
+                "{name}: {said}"
+            ),
             None => assert!(warnings.is_empty(), "{name}: {said}"),
         }
         assert!(!said.contains("secret-of-mine"), "{said}");
@@ -201,17 +242,31 @@ fn wait_for_a_silent_server_ends_in_time_and_claims_nothing() {
     });
     let config = folder.write("config", config.to_string());
     let start = std::time::Instant::now();
-    let done = Sonobuoy::new("wait --wait=2s --kubeconfig").arg(config).status(1).run_any();
-    assert!(done.stderr.contains("there was no answer within 2s"), "{}", done.stderr);
+    let done = Sonobuoy::new("wait --wait=2s --kubeconfig")
+        .arg(config)
+        .status(1)
+        .run_any();
+    assert!(
+        done.stderr.contains("there was no answer within 2s"),
+        "{}",
+        done.stderr
+    );
     assert!(!done.stderr.contains("running"), "{}", done.stderr);
-    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < std::time::Duration::from_secs(20),
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[test]
 fn unreachable_cluster_is_one_line() {
     let (api, folder, config) = cluster();
     api.demand_token(Some("other"));
-    Sonobuoy::new(&format!("get pod --kubeconfig {config}")).status(1).stderr_has("Unauthorized").run();
+    Sonobuoy::new(&format!("get pod --kubeconfig {config}"))
+        .status(1)
+        .stderr_has("Unauthorized")
+        .run();
     folder.write("broken", "clusters: 5");
     Sonobuoy::new("get pod --kubeconfig")
         .arg(folder.path().join("broken"))
@@ -241,11 +296,21 @@ fn unreachable_cluster_is_one_line() {
 #[test]
 fn missing_permissions_are_one_line_with_one_remedy() {
     let (api, _folder, config) = run::cluster();
-    for plural in ["namespaces", "serviceaccounts", "configmaps", "pods", "services"] {
+    for plural in [
+        "namespaces",
+        "serviceaccounts",
+        "configmaps",
+        "pods",
+        "services",
+    ] {
         api.forbid("create", plural);
     }
     let done = run::run(&config, "").status(1).run_any();
-    let lines: Vec<&str> = done.stderr.lines().filter(|line| line.contains("level=error")).collect();
+    let lines: Vec<&str> = done
+        .stderr
+        .lines()
+        .filter(|line| line.contains("level=error"))
+        .collect();
     assert_eq!(lines.len(), 1, "{}", done.stderr);
     assert!(
         lines[0].contains("your account may not create configmaps, namespaces, pods, serviceaccounts, services: ask for these rights"),
@@ -269,12 +334,21 @@ fn a_terminal_gets_a_line_for_the_run_and_what_comes_next() {
     let (api, _folder, config) = run::cluster();
     let (sent, code) = at_terminal(run::run(&config, "-n mine"), 200, 40);
     assert_eq!(code, Some(0), "{sent}");
-    assert!(!sent.contains("create request issued") && sent.contains(" objects"), "{sent}");
-    assert!(sent.contains("`sonobuoy status --watch -n mine` watches it"), "{sent}");
+    assert!(
+        !sent.contains("create request issued") && sent.contains(" objects"),
+        "{sent}"
+    );
+    assert!(
+        sent.contains("`sonobuoy status --watch -n mine` watches it"),
+        "{sent}"
+    );
     // Errors are styled at a terminal, and plain in a pipe.
     let (sent, code) = at_terminal(run::run(&config, "-n mine"), 200, 40);
     assert_eq!(code, Some(1), "{sent}");
-    assert!(sent.contains("Error: ") && !sent.contains("Usage:"), "{sent}");
+    assert!(
+        sent.contains("Error: ") && !sent.contains("Usage:"),
+        "{sent}"
+    );
     drop(api);
     let (sent, _) = at_terminal(Sonobuoy::new("status --bogus"), 200, 40);
     assert!(

@@ -12,7 +12,8 @@ use crate::support::api_server::{ApiServer, ExecAnswer};
 use crate::support::cluster::{AGGREGATOR, STATUS, complete};
 use crate::support::{Folder, Sonobuoy};
 
-const PLUGIN: &str = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
+const PLUGIN: &str =
+    "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
 /// A context whose name is not a valid file name.
 const ARN: &str = "arn:aws:eks:eu-west-1:1:cluster/b";
 
@@ -33,8 +34,14 @@ static ARCHIVES: LazyLock<[Folder; 2]> = LazyLock::new(|| {
 
 /// The only archive of a folder.
 fn archive(folder: &Folder) -> String {
-    let names: Vec<_> = folder.names().into_iter().filter(|name| name.ends_with(".tar.gz")).collect();
-    let [name] = &names[..] else { panic!("one archive, not {names:?}") };
+    let names: Vec<_> = folder
+        .names()
+        .into_iter()
+        .filter(|name| name.ends_with(".tar.gz"))
+        .collect();
+    let [name] = &names[..] else {
+        panic!("one archive, not {names:?}")
+    };
     name.clone()
 }
 
@@ -52,7 +59,8 @@ fn cluster(failed: bool) -> ApiServer {
     let said = complete(&archive(there), digest.as_ref(), content.len());
     let mut said: Value = serde_json::from_str(&said).unwrap();
     let word = if failed { "failed" } else { "passed" };
-    said["plugins"] = json!([{"plugin": "p", "node": "global", "status": "complete", "result-status": word}]);
+    said["plugins"] =
+        json!([{"plugin": "p", "node": "global", "status": "complete", "result-status": word}]);
     api.controller(move |api, change| {
         if change.path == AGGREGATOR && change.kind == "ADDED" {
             let annotations = json!({(STATUS): said.to_string()});
@@ -65,7 +73,12 @@ fn cluster(failed: bool) -> ApiServer {
     let folder = there.path().to_owned();
     api.on_exec(move |exec| {
         let splat = Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
-        let output = { splat }.arg("splat").arg(&folder).args(&exec.command[3..]).output().unwrap();
+        let output = { splat }
+            .arg("splat")
+            .arg(&folder)
+            .args(&exec.command[3..])
+            .output()
+            .unwrap();
         ExecAnswer::ok(output.stdout)
     });
     api
@@ -74,7 +87,10 @@ fn cluster(failed: bool) -> ApiServer {
 /// A kubeconfig with a context for each server.
 fn kubeconfig(servers: &BTreeMap<String, String>) -> String {
     let entries = |key: &str, of: &dyn Fn(&str, &str) -> Value| -> Vec<Value> {
-        servers.iter().map(|(name, url)| json!({"name": name, (key): of(name, url)})).collect()
+        servers
+            .iter()
+            .map(|(name, url)| json!({"name": name, (key): of(name, url)}))
+            .collect()
     };
     json!({
         "apiVersion": "v1", "kind": "Config",
@@ -85,12 +101,20 @@ fn kubeconfig(servers: &BTreeMap<String, String>) -> String {
     .to_string()
 }
 
-fn urls<'a>(servers: impl IntoIterator<Item = (&'a str, &'a ApiServer)>) -> BTreeMap<String, String> {
-    servers.into_iter().map(|(name, api)| (name.to_owned(), api.url())).collect()
+fn urls<'a>(
+    servers: impl IntoIterator<Item = (&'a str, &'a ApiServer)>,
+) -> BTreeMap<String, String> {
+    servers
+        .into_iter()
+        .map(|(name, api)| (name.to_owned(), api.url()))
+        .collect()
 }
 
 fn call(words: &str, servers: &BTreeMap<String, String>) -> Sonobuoy {
-    Sonobuoy::new(words).arg("--kubeconfig=kc").file("kc", kubeconfig(servers)).file("p.yaml", PLUGIN)
+    Sonobuoy::new(words)
+        .arg("--kubeconfig=kc")
+        .file("kc", kubeconfig(servers))
+        .file("p.yaml", PLUGIN)
 }
 
 const RUN: &str = "run -p p.yaml --rbac Enable";
@@ -99,34 +123,67 @@ const RUN: &str = "run -p p.yaml --rbac Enable";
 fn every_cluster_has_a_folder_and_a_row() {
     let (a, b) = (cluster(false), cluster(true));
     let servers = urls([("a", &a), (ARN, &b)]);
-    let done = call(&format!("{RUN} --contexts all --retrieve out --fail-on failed"), &servers)
-        .status(3)
-        .stdout_has(&format!("a                                  passed  passed\n{ARN}  failed  1 failed"))
-        .stderr_has(&format!("exit 3: {ARN}: 1 test failed in p"))
-        .run_any();
+    let done = call(
+        &format!("{RUN} --contexts all --retrieve out --fail-on failed"),
+        &servers,
+    )
+    .status(3)
+    .stdout_has(&format!(
+        "a                                  passed  passed\n{ARN}  failed  1 failed"
+    ))
+    .stderr_has(&format!("exit 3: {ARN}: 1 test failed in p"))
+    .run_any();
     let folder = "arn%3Aaws%3Aeks%3Aeu-west-1%3A1%3Acluster%2Fb";
     for (folder, at) in [("a", 0), (folder, 1)] {
         let there = &ARCHIVES[at];
         let fetched = done.folder.join("out").join(folder).join(archive(there));
-        assert_eq!(std::fs::read(fetched).unwrap(), std::fs::read(there.join(&archive(there))).unwrap());
-        assert!(!done.folder.join("out").join(folder).join("running").exists());
+        assert_eq!(
+            std::fs::read(fetched).unwrap(),
+            std::fs::read(there.join(&archive(there))).unwrap()
+        );
+        assert!(
+            !done
+                .folder
+                .join("out")
+                .join(folder)
+                .join("running")
+                .exists()
+        );
     }
 
     let seen = call("status --contexts all", &servers).run_any();
     assert_eq!(
-        seen.stdout.lines().next().unwrap().split_whitespace().collect::<Vec<_>>(),
+        seen.stdout
+            .lines()
+            .next()
+            .unwrap()
+            .split_whitespace()
+            .collect::<Vec<_>>(),
         ["CLUSTER", "STATUS", "RESULTS", "FAILED", "MESSAGE"]
     );
-    assert!(seen.stdout.contains(&format!("\n{ARN}  complete  1/1      1")), "{}", seen.stdout);
-    let json = call("status --json --contexts all", &servers).run_any().stdout;
+    assert!(
+        seen.stdout
+            .contains(&format!("\n{ARN}  complete  1/1      1")),
+        "{}",
+        seen.stdout
+    );
+    let json = call("status --json --contexts all", &servers)
+        .run_any()
+        .stdout;
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json[0]["document"]["status"], "complete", "{json}");
 
-    call(&format!("wait --contexts a,{ARN} --fail-on failed --delete --rbac Enable --output json"), &servers)
-        .status(3)
-        .stdout_has(r#""event":"task""#)
-        .run_any();
-    assert!(a.get(AGGREGATOR).is_none() && b.get(AGGREGATOR).is_none(), "both runs are deleted");
+    call(
+        &format!("wait --contexts a,{ARN} --fail-on failed --delete --rbac Enable --output json"),
+        &servers,
+    )
+    .status(3)
+    .stdout_has(r#""event":"task""#)
+    .run_any();
+    assert!(
+        a.get(AGGREGATOR).is_none() && b.get(AGGREGATOR).is_none(),
+        "both runs are deleted"
+    );
 }
 
 #[test]
@@ -134,11 +191,18 @@ fn each_cluster_gets_at_most_20_requests_a_second() {
     let apis: Vec<_> = (0..4).map(|_| cluster(false)).collect();
     let names = ["a", "b", "c", "d"];
     let begin = std::time::Instant::now();
-    call(&format!("{RUN} --contexts all --retrieve out"), &urls(names.into_iter().zip(&apis))).run_any();
+    call(
+        &format!("{RUN} --contexts all --retrieve out"),
+        &urls(names.into_iter().zip(&apis)),
+    )
+    .run_any();
     let took = begin.elapsed().as_secs_f64();
     for api in &apis {
         let requests = api.requests().len();
-        assert!(requests > 40 && (requests - 1) as f64 / took <= 20.0, "{requests} requests in {took} s");
+        assert!(
+            requests > 40 && (requests - 1) as f64 / took <= 20.0,
+            "{requests} requests in {took} s"
+        );
     }
 }
 
@@ -150,7 +214,10 @@ fn files_of_kubeconfigs_are_clusters() {
         std::fs::read_to_string(apis[at].kubeconfig(folder.path())).unwrap()
     };
     let with = |words: &str| {
-        Sonobuoy::new(words).file("kc/one.yaml", of(0)).file("kc/two.yaml", of(1)).file("p.yaml", PLUGIN)
+        Sonobuoy::new(words)
+            .file("kc/one.yaml", of(0))
+            .file("kc/two.yaml", of(1))
+            .file("p.yaml", PLUGIN)
     };
     with(&format!("{RUN} --kubeconfigs kc --parallel 1"))
         .stderr_has("one: done")
@@ -172,16 +239,27 @@ fn broken_clusters_stop_no_other_and_are_resumed() {
     let apis: Vec<_> = (0..17).map(|_| cluster(false)).collect();
     let full = cluster(false);
     full.admission(|plural, _| {
-        (plural == "pods")
-            .then(|| (500, "InternalError".into(), "etcdserver: mvcc: database space exceeded".into()))
+        (plural == "pods").then(|| {
+            (
+                500,
+                "InternalError".into(),
+                "etcdserver: mvcc: database space exceeded".into(),
+            )
+        })
     });
     // Its backlog accepts connections without a response.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let refusing = format!("127.0.0.1:{}", crate::support::cluster::free_port());
-    let mut servers: BTreeMap<_, _> =
-        apis.iter().enumerate().map(|(at, api)| (format!("c{at:02}"), api.url())).collect();
+    let mut servers: BTreeMap<_, _> = apis
+        .iter()
+        .enumerate()
+        .map(|(at, api)| (format!("c{at:02}"), api.url()))
+        .collect();
     servers.insert("full".into(), full.url());
-    servers.insert("hanging".into(), format!("http://{}", hanging.local_addr().unwrap()));
+    servers.insert(
+        "hanging".into(),
+        format!("http://{}", hanging.local_addr().unwrap()),
+    );
     servers.insert("refusing".into(), format!("http://{refusing}"));
     let words = format!("{RUN} --contexts all --request-timeout 2s");
     let done = call(&format!("{words} --retrieve out"), &servers)
@@ -204,7 +282,12 @@ fn broken_clusters_stop_no_other_and_are_resumed() {
         .arg(done.folder.join("out"))
         .stdout_has("refusing  passed  passed")
         .run_any();
-    assert_eq!(apis.iter().map(|api| api.requests().len()).collect::<Vec<_>>(), requests);
+    assert_eq!(
+        apis.iter()
+            .map(|api| api.requests().len())
+            .collect::<Vec<_>>(),
+        requests
+    );
 }
 
 #[test]
@@ -214,23 +297,53 @@ fn mistakes_are_found_before_anything_starts() {
     let mut servers = urls([("alpha", &a), ("beta", &b)]);
     servers.insert("twin".into(), twin);
     let check = |words: &str, expected: &str| {
-        call(&format!("{RUN} {words}"), &servers).status(1).stderr_has(expected).run_any();
+        call(&format!("{RUN} {words}"), &servers)
+            .status(1)
+            .stderr_has(expected)
+            .run_any();
     };
-    check("--contexts alpha,bta", "the kubeconfig has alpha, beta, twin; did you mean `beta`?");
-    check("--contexts alpha,twin", "`alpha` and `twin` are the same cluster");
-    check("--contexts alpha,alpha", "`alpha` and `alpha` are the same cluster");
-    check("--contexts alpha --context beta", "--context cannot be used with several clusters");
-    check("--contexts alpha --local", "--local cannot be used with several clusters");
-    check("--contexts alpha --file -", "--file - cannot be used with several clusters");
-    check("--contexts alpha --parallel 0", "write a number from 1 to 1000");
-    Sonobuoy::new("status --kubeconfigs none").status(1).stderr_has("cannot read `none`").run_any();
+    check(
+        "--contexts alpha,bta",
+        "the kubeconfig has alpha, beta, twin; did you mean `beta`?",
+    );
+    check(
+        "--contexts alpha,twin",
+        "`alpha` and `twin` are the same cluster",
+    );
+    check(
+        "--contexts alpha,alpha",
+        "`alpha` and `alpha` are the same cluster",
+    );
+    check(
+        "--contexts alpha --context beta",
+        "--context cannot be used with several clusters",
+    );
+    check(
+        "--contexts alpha --local",
+        "--local cannot be used with several clusters",
+    );
+    check(
+        "--contexts alpha --file -",
+        "--file - cannot be used with several clusters",
+    );
+    check(
+        "--contexts alpha --parallel 0",
+        "write a number from 1 to 1000",
+    );
+    Sonobuoy::new("status --kubeconfigs none")
+        .status(1)
+        .stderr_has("cannot read `none`")
+        .run_any();
     Sonobuoy::new("status --contexts all --kubeconfig none")
         .status(1)
         .stderr_has("kubeconfig `none`")
         .run_any();
     assert_eq!(a.requests().len() + b.requests().len(), 0);
     // Of all contexts, one for each server is used.
-    call("status --contexts all", &servers).status(1).stderr_has("`twin` is left out").run_any();
+    call("status --contexts all", &servers)
+        .status(1)
+        .stderr_has("`twin` is left out")
+        .run_any();
 }
 
 /// A cluster that accepts a run, which never ends.
@@ -259,14 +372,20 @@ fn cluster_that_dies_during_the_run_is_in_the_merged_report() {
     let done = std::thread::scope(|scope| {
         let call = scope.spawn(|| call(&words, &servers).status(1).run_any());
         dies.wait(|api| {
-            api.requests().iter().any(|request| request.contains("/pods?") && request.contains("watch=true"))
+            api.requests()
+                .iter()
+                .any(|request| request.contains("/pods?") && request.contains("watch=true"))
         });
         dies.away(|| call.join().unwrap())
     });
     let last: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
     let columns = &last["report"]["archives"];
     assert_eq!(
-        (&last["event"], &columns[0]["archive"], &columns[1]["archive"]),
+        (
+            &last["event"],
+            &columns[0]["archive"],
+            &columns[1]["archive"]
+        ),
         (&json!("report"), &json!("alive"), &json!("dies")),
         "{last}"
     );
@@ -280,7 +399,8 @@ fn cluster_that_dies_during_the_run_is_in_the_merged_report() {
 fn interrupt_stops_every_cluster_and_resume_waits_for_their_runs() {
     let never = [endless(), endless()];
     let servers = urls([("a", &never[0]), ("b", &never[1])]);
-    let (mut command, folder) = call(&format!("{RUN} --contexts all --retrieve out"), &servers).command();
+    let (mut command, folder) =
+        call(&format!("{RUN} --contexts all --retrieve out"), &servers).command();
     let log = folder.join("log");
     let child = command
         .stderr(std::fs::File::create(&log).unwrap())
@@ -289,19 +409,27 @@ fn interrupt_stops_every_cluster_and_resume_waits_for_their_runs() {
         .unwrap();
     let mark = |name: &str| -> PathBuf { folder.join("out").join(name).join("running") };
     never[0].wait(|_| mark("a").exists() && mark("b").exists());
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
-        .unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::INT,
+    )
+    .unwrap();
     let status = { child }.wait().unwrap();
     let said = std::fs::read_to_string(&log).unwrap();
     assert_eq!(status.code(), Some(130), "{said}");
-    assert!(said.contains("interrupted: 2 of 2 clusters are not done; `--resume out` continues"), "{said}");
+    assert!(
+        said.contains("interrupted: 2 of 2 clusters are not done; `--resume out` continues"),
+        "{said}"
+    );
     let pods = || {
         never
             .iter()
             .map(|api| {
                 api.requests()
                     .iter()
-                    .filter(|r| r.starts_with("POST") && r.contains("/pods") && !r.contains("dryRun"))
+                    .filter(|r| {
+                        r.starts_with("POST") && r.contains("/pods") && !r.contains("dryRun")
+                    })
                     .count()
             })
             .sum::<usize>()
@@ -311,7 +439,10 @@ fn interrupt_stops_every_cluster_and_resume_waits_for_their_runs() {
     // The runs continue: they are awaited, not started again.
     for api in &never {
         let failed = json!({"plugins": null, "status": "failed", "error": "full"});
-        api.merge(AGGREGATOR, &json!({"metadata": {"annotations": {(STATUS): failed.to_string()}}}));
+        api.merge(
+            AGGREGATOR,
+            &json!({"metadata": {"annotations": {(STATUS): failed.to_string()}}}),
+        );
     }
     call(&format!("{RUN} --contexts all"), &servers)
         .arg("--resume")

@@ -10,11 +10,30 @@ use crate::support::{Folder, Sonobuoy, fixture_text};
 
 #[test]
 fn help_goes_to_stdout_and_exits_0() {
-    for line in ["", "help", "-h", "--help", "plugin", "get", "worker", "gather", "--level debug plugin"] {
+    for line in [
+        "",
+        "help",
+        "-h",
+        "--help",
+        "plugin",
+        "get",
+        "worker",
+        "gather",
+        "--level debug plugin",
+    ] {
         Sonobuoy::new(line).stdout_has("Usage: sonobuoy").run();
     }
-    for line in ["run -h", "gen plugin e2e --help", "help gen plugin e2e", "splat -h", "images push -h"] {
-        Sonobuoy::new(line).stdout_has("Usage: sonobuoy").stdout_has("Options:").run();
+    for line in [
+        "run -h",
+        "gen plugin e2e --help",
+        "help gen plugin e2e",
+        "splat -h",
+        "images push -h",
+    ] {
+        Sonobuoy::new(line)
+            .stdout_has("Usage: sonobuoy")
+            .stdout_has("Options:")
+            .run();
     }
     // Internal commands are hidden.
     let help = Sonobuoy::new("help").run_any().stdout;
@@ -25,16 +44,25 @@ fn help_goes_to_stdout_and_exits_0() {
 
 #[test]
 fn invalid_command_line_prints_error_usage_and_one_log_line() {
-    let done =
-        Sonobuoy::new("runn").status(1).stderr_has("Error: unknown command \"runn\" for \"sonobuoy\"").run();
+    let done = Sonobuoy::new("runn")
+        .status(1)
+        .stderr_has("Error: unknown command \"runn\" for \"sonobuoy\"")
+        .run();
     assert!(
         done.stderr.contains("did you mean `run`?") && done.stderr.contains("Usage: sonobuoy"),
         "{}",
         done.stderr
     );
     let last = done.stderr.lines().last().unwrap();
-    assert!(last.starts_with("time=\"2") && last.contains("level=error msg=\"unknown command"), "{last}");
-    assert!(done.stderr.contains("\n\ntime="), "a blank line before the log line: {}", done.stderr);
+    assert!(
+        last.starts_with("time=\"2") && last.contains("level=error msg=\"unknown command"),
+        "{last}"
+    );
+    assert!(
+        done.stderr.contains("\n\ntime="),
+        "a blank line before the log line: {}",
+        done.stderr
+    );
     for line in [
         "plugin bogus",
         "plugin show",
@@ -44,53 +72,106 @@ fn invalid_command_line_prints_error_usage_and_one_log_line() {
         "results diff a",
         "help bogus",
     ] {
-        Sonobuoy::new(line).status(1).stderr_has("Error: ").stderr_has("Usage: sonobuoy").run();
+        Sonobuoy::new(line)
+            .status(1)
+            .stderr_has("Error: ")
+            .stderr_has("Usage: sonobuoy")
+            .run();
     }
 }
 
 #[test]
 fn path_of_the_program_in_its_image_may_precede_the_command() {
-    for line in ["version --short", "/sonobuoy version --short", "/sonobuoy.exe version --short"] {
+    for line in [
+        "version --short",
+        "/sonobuoy version --short",
+        "/sonobuoy.exe version --short",
+    ] {
         Sonobuoy::new(line).stdout("v0.60.0\n").run();
     }
-    Sonobuoy::new("/sonobuoy /sonobuoy version").status(1).stderr_has("unknown command").run();
+    Sonobuoy::new("/sonobuoy /sonobuoy version")
+        .status(1)
+        .stderr_has("unknown command")
+        .run();
 }
 
 #[test]
 fn errors_are_printed_at_every_level() {
     for level in ["error", "fatal", "panic"] {
         let line = format!("results missing.tar.gz --level={level}");
-        Sonobuoy::new(&line).status(1).stderr_has("level=error msg=").run();
+        Sonobuoy::new(&line)
+            .status(1)
+            .stderr_has("level=error msg=")
+            .run();
     }
 }
 
 #[test]
 fn non_utf8_arguments_are_rejected() {
-    Sonobuoy::with(["e2e"]).arg(no_text("--focus=", "")).status(1).stderr_has("Error: ").run();
-    Sonobuoy::new("").arg(no_text("", "")).status(1).stderr_has("Error: ").run();
-    Sonobuoy::new("").arg("").status(1).stderr_has("unknown command \"\"").run();
+    Sonobuoy::with(["e2e"])
+        .arg(no_text("--focus=", ""))
+        .status(1)
+        .stderr_has("Error: ")
+        .run();
+    Sonobuoy::new("")
+        .arg(no_text("", ""))
+        .status(1)
+        .stderr_has("Error: ")
+        .run();
+    Sonobuoy::new("")
+        .arg("")
+        .status(1)
+        .stderr_has("unknown command \"\"")
+        .run();
 }
 
 #[test]
 fn version_works_without_a_home() {
     let version = format!("v{}\n", env!("CARGO_PKG_VERSION"));
     Sonobuoy::new("version --short").stdout(&version).run();
-    Sonobuoy::new("version --short").without_env("HOME").without_env("PATH").stdout(&version).run();
-    let done = Sonobuoy::new("version").stdout_has("API Version check skipped").run();
-    let keys: Vec<_> = done.stdout.lines().take(6).map(|line| line.split(':').next().unwrap()).collect();
-    let expected =
-        ["Sonobuoy Version", "MinimumKubeVersion", "MaximumKubeVersion", "GitSHA", "GoVersion", "Platform"];
+    Sonobuoy::new("version --short")
+        .without_env("HOME")
+        .without_env("PATH")
+        .stdout(&version)
+        .run();
+    let done = Sonobuoy::new("version")
+        .stdout_has("API Version check skipped")
+        .run();
+    let keys: Vec<_> = done
+        .stdout
+        .lines()
+        .take(6)
+        .map(|line| line.split(':').next().unwrap())
+        .collect();
+    let expected = [
+        "Sonobuoy Version",
+        "MinimumKubeVersion",
+        "MaximumKubeVersion",
+        "GitSHA",
+        "GoVersion",
+        "Platform",
+    ];
     assert_eq!(keys, expected);
     // An unreachable cluster is reported and is not a failure.
-    Sonobuoy::new("version --kubeconfig none").stdout_has("check skipped").stderr_has("level=error").run();
+    Sonobuoy::new("version --kubeconfig none")
+        .stdout_has("check skipped")
+        .stderr_has("level=error")
+        .run();
 }
 
 #[test]
 fn modes_equal_the_originals() {
-    Sonobuoy::new("modes").stdout_golden("gen/modes.golden").run();
-    let done = Sonobuoy::new("modes --verbose").stdout_has("impact cluster permissions).").run();
+    Sonobuoy::new("modes")
+        .stdout_golden("gen/modes.golden")
+        .run();
+    let done = Sonobuoy::new("modes --verbose")
+        .stdout_has("impact cluster permissions).")
+        .run();
     assert!(!done.stdout.contains("truncated"));
-    assert_eq!(done.stdout.lines().count(), fixture_text("gen/modes.golden").lines().count());
+    assert_eq!(
+        done.stdout.lines().count(),
+        fixture_text("gen/modes.golden").lines().count()
+    );
 }
 
 #[track_caller]
@@ -130,27 +211,51 @@ fn every_command_has_a_man_page() {
             "`sonobuoy modes`",
         ],
     );
-    assert!(!page.contains("logtostderr") && !page.contains("SH SUBCOMMANDS"), "{page}");
+    assert!(
+        !page.contains("logtostderr") && !page.contains("SH SUBCOMMANDS"),
+        "{page}"
+    );
     assert!(pages["sonobuoy.1"].contains("\\-\\-local \\-p FILE "));
     let done = Sonobuoy::new("gen cli pages").run();
-    assert!(done.folder.read("pages/sonobuoy_gen_plugin.md").contains("--node-selector"));
-    Sonobuoy::new("gen cli file/below").file("file", "").status(1).stderr_has("file/below").run();
+    assert!(
+        done.folder
+            .read("pages/sonobuoy_gen_plugin.md")
+            .contains("--node-selector")
+    );
+    Sonobuoy::new("gen cli file/below")
+        .file("file", "")
+        .status(1)
+        .stderr_has("file/below")
+        .run();
 }
 
 #[test]
 fn man_pages_pass_mandoc_and_groff() {
     // Style is up to the library that writes the pages.
-    let judges: &[&[&str]] = &[&["mandoc", "-Tlint", "-Werror"], &["groff", "-man", "-ww", "-Tutf8", "-z"]];
+    let judges: &[&[&str]] = &[
+        &["mandoc", "-Tlint", "-Werror"],
+        &["groff", "-man", "-ww", "-Tutf8", "-z"],
+    ];
     let folder = Folder::new();
     for judge in judges {
-        let Some(program) = crate::support::program(judge[0]) else { continue };
+        let Some(program) = crate::support::program(judge[0]) else {
+            continue;
+        };
         // One page at a time: groff treats several as one document.
         for (name, page) in crate::man::pages().unwrap() {
             folder.write(&name, page);
             let path = folder.join(&name);
-            let judged = std::process::Command::new(&program).args(&judge[1..]).arg(path).output().unwrap();
+            let judged = std::process::Command::new(&program)
+                .args(&judge[1..])
+                .arg(path)
+                .output()
+                .unwrap();
             let said = [judged.stdout, judged.stderr].concat();
-            assert!(judged.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+            assert!(
+                judged.status.success() && said.is_empty(),
+                "{}",
+                String::from_utf8_lossy(&said)
+            );
         }
     }
 }
@@ -159,11 +264,20 @@ fn man_pages_pass_mandoc_and_groff() {
 fn closed_stdout_ends_the_program_quietly() {
     for line in ["modes --verbose", "help run", "completion zsh"] {
         let (mut command, _folder) = Sonobuoy::new(line).command();
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let mut stderr = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut stderr)
+            .unwrap();
         assert_eq!(stderr, "", "{line}");
         assert!(child.wait().unwrap().success(), "{line}");
     }
@@ -181,18 +295,34 @@ fn full_disk_behind_stdout_is_an_error() {
     assert!(String::from_utf8_lossy(&done.stderr).contains("No space left"));
 }
 
-const LIST: &str = "[sig-b] second [Conformance] [Slow]\n[sig-a] first [Conformance]\n[sig-a] third\n";
+const LIST: &str =
+    "[sig-b] second [Conformance] [Slow]\n[sig-a] first [Conformance]\n[sig-a] third\n";
 
 #[test]
 fn e2e_lists_tests_from_stdin() {
     let call = |flags: &str| Sonobuoy::new(&format!("e2e -i - {flags}")).stdin(LIST);
     call("").stdout(LIST).run();
-    call("-f Conformance -s Slow").stdout("[sig-a] first [Conformance]\n").run();
-    call("-m tags").stdout("[Conformance]\n[Slow]\n[sig-a]\n[sig-b]\n").run();
-    call("--mode=tagCounts").stdout("[Conformance]:2\n[Slow]:1\n[sig-a]:2\n[sig-b]:1\n").run();
-    call("-m other").stdout(LIST).stderr_has("level=warning").run();
-    call("-f nothing").stdout("\n").stderr_has("no test matches").run();
-    call("-f nothing -m tags").stdout("").stderr_has("no test matches").run();
+    call("-f Conformance -s Slow")
+        .stdout("[sig-a] first [Conformance]\n")
+        .run();
+    call("-m tags")
+        .stdout("[Conformance]\n[Slow]\n[sig-a]\n[sig-b]\n")
+        .run();
+    call("--mode=tagCounts")
+        .stdout("[Conformance]:2\n[Slow]:1\n[sig-a]:2\n[sig-b]:1\n")
+        .run();
+    call("-m other")
+        .stdout(LIST)
+        .stderr_has("level=warning")
+        .run();
+    call("-f nothing")
+        .stdout("\n")
+        .stderr_has("no test matches")
+        .run();
+    call("-f nothing -m tags")
+        .stdout("")
+        .stderr_has("no test matches")
+        .run();
     call("-f [").status(1).stderr_has("Error: --focus").run();
     // Each line is one item, unchanged.
     let odd = " a \n\n#b\n[x] c \n";
@@ -202,8 +332,16 @@ fn e2e_lists_tests_from_stdin() {
         .status(1)
         .stderr_has("is not a Kubernetes version")
         .run();
-    Sonobuoy::new("e2e -i -").stdin(b"\xff\xfe\n").status(1).stderr_has("is not a list of tests").run();
-    Sonobuoy::new("e2e -i -").stdin("#v1.2.3\n+x\n").status(1).stderr_has("--url").run();
+    Sonobuoy::new("e2e -i -")
+        .stdin(b"\xff\xfe\n")
+        .status(1)
+        .stderr_has("is not a list of tests")
+        .run();
+    Sonobuoy::new("e2e -i -")
+        .stdin("#v1.2.3\n+x\n")
+        .status(1)
+        .stderr_has("--url")
+        .run();
 }
 
 #[test]
@@ -213,7 +351,10 @@ fn e2e_reads_plain_and_compressed_files() {
         encoder.write_all(text.as_bytes()).unwrap();
         encoder.finish().unwrap()
     };
-    Sonobuoy::new("e2e -i list").file("list", LIST).stdout(LIST).run();
+    Sonobuoy::new("e2e -i list")
+        .file("list", LIST)
+        .stdout(LIST)
+        .run();
     Sonobuoy::new("e2e -i v1.30.1.gz")
         .file("v1.30.1.gz", gzip("#v1.30.0\n+new\n-[sig-a] third\n"))
         .file("v1.30.0.gz", gzip(LIST))
@@ -225,7 +366,10 @@ fn e2e_reads_plain_and_compressed_files() {
         .file("v1.30.0.gz", "a\na\n")
         .stdout("a\nb\n")
         .run();
-    Sonobuoy::new("e2e -i none").status(1).stderr_has("`none`").run();
+    Sonobuoy::new("e2e -i none")
+        .status(1)
+        .stderr_has("`none`")
+        .run();
     Sonobuoy::new("e2e -i v1.1.0.gz")
         .file("v1.1.0.gz", gzip("#v1.1.0\n"))
         .status(1)
@@ -254,15 +398,26 @@ fn e2e_fetches_lists_and_reports_missing_versions() {
     serve(answer, |url| {
         let call = |version: &str| Sonobuoy::new(&format!("e2e --url {url}/ --version {version}"));
         call("v1.30").stdout(LIST).run();
-        call("v1.30.1").stdout("[sig-a] first [Conformance]\n[sig-b] second [Conformance] [Slow]\n").run();
-        call("v1.99.0").status(1).stderr_has("there is no list for Kubernetes v1.99.0").run();
+        call("v1.30.1")
+            .stdout("[sig-a] first [Conformance]\n[sig-b] second [Conformance] [Slow]\n")
+            .run();
+        call("v1.99.0")
+            .status(1)
+            .stderr_has("there is no list for Kubernetes v1.99.0")
+            .run();
         call("1.30").status(1).stderr_has("Error: --version").run();
         // The original asks for a list of that name.
-        call("ignore").status(1).stderr_has("there is no list for Kubernetes ignore").run();
+        call("ignore")
+            .status(1)
+            .stderr_has("there is no list for Kubernetes ignore")
+            .run();
     });
     // Port 0 accepts no connections: an unreachable server does not mean a missing list.
     let away = "e2e --url http://127.0.0.1:0/ --version v1.30.0";
-    Sonobuoy::new(away).status(1).stderr_has("failed to get the list for Kubernetes v1.30.0").run();
+    Sonobuoy::new(away)
+        .status(1)
+        .stderr_has("failed to get the list for Kubernetes v1.30.0")
+        .run();
 }
 
 #[test]

@@ -24,7 +24,10 @@ fn answer(line: &str) -> Vec<String> {
 fn check(line: &str, expected: &[&str], end: &str) {
     let mut lines = answer(line);
     assert_eq!(lines.pop().as_deref(), Some(end), "{line:?}: {lines:?}");
-    let found: BTreeSet<_> = lines.iter().map(|line| line.split('\t').next().unwrap()).collect();
+    let found: BTreeSet<_> = lines
+        .iter()
+        .map(|line| line.split('\t').next().unwrap())
+        .collect();
     assert_eq!(found, expected.iter().copied().collect(), "{line:?}");
 }
 
@@ -32,7 +35,10 @@ fn check(line: &str, expected: &[&str], end: &str) {
 #[track_caller]
 fn check_some(line: &str, there: &[&str], absent: &[&str]) {
     let lines = answer(line);
-    let found: BTreeSet<_> = lines.iter().map(|line| line.split('\t').next().unwrap()).collect();
+    let found: BTreeSet<_> = lines
+        .iter()
+        .map(|line| line.split('\t').next().unwrap())
+        .collect();
     for word in there {
         assert!(found.contains(word), "{line:?} lacks {word:?}: {found:?}");
     }
@@ -47,7 +53,14 @@ fn commands_complete_where_a_command_is_expected() {
     check_some(
         "",
         &["run", "status", "help"],
-        &["aggregator", "worker", "splat", "man", "__complete", "--help"],
+        &[
+            "aggregator",
+            "worker",
+            "splat",
+            "man",
+            "__complete",
+            "--help",
+        ],
     );
     check("gen ", &["config", "default-image-config", "plugin"], ":4");
     check("--level debug gen p", &["plugin"], ":4");
@@ -57,7 +70,10 @@ fn commands_complete_where_a_command_is_expected() {
     check("worker ", &["global", "single-node"], ":4");
     check("plugins sh", &["show"], ":4");
     check("nothing ", &["--help", "--level"], ":4");
-    assert_eq!(answer("ret")[0], "retrieve\tFetch the archive of a run; prints its file name");
+    assert_eq!(
+        answer("ret")[0],
+        "retrieve\tFetch the archive of a run; prints its file name"
+    );
 }
 
 #[test]
@@ -75,23 +91,47 @@ fn flags_complete_with_their_values() {
     // A shell prints the part of `--mode=QU` up to `=`; case is ignored.
     check("run --mode=QU", &["quick"], ":4");
     check("run -mqu", &["-mquick"], ":4");
-    check("run --wait-output ", &["Silent", "Spinner", "Progress"], ":4");
+    check(
+        "run --wait-output ",
+        &["Silent", "Spinner", "Progress"],
+        ":4",
+    );
     check("status --watch=", &["true", "false"], ":4");
     check("status --watch retr", &[], ":4");
-    check("run --skip-preflight=dnscheck,v", &["dnscheck,versioncheck"], ":4");
+    check(
+        "run --skip-preflight=dnscheck,v",
+        &["dnscheck,versioncheck"],
+        ":4",
+    );
     check("results -m r", &["report", "readable"], ":4");
     check(
         "results --format ",
-        &["text", "json", "junit", "html", "markdown", "csv", "openmetrics", "yaml"],
+        &[
+            "text",
+            "json",
+            "junit",
+            "html",
+            "markdown",
+            "csv",
+            "openmetrics",
+            "yaml",
+        ],
         ":4",
     );
-    check("gen plugin -f ", &["raw", "junit", "gojson", "manual"], ":4");
+    check(
+        "gen plugin -f ",
+        &["raw", "junit", "gojson", "manual"],
+        ":4",
+    );
     check("e2e --mode=tag", &["tags", "tagCounts"], ":4");
     check("completion ", &["bash", "zsh", "fish", "powershell"], ":4");
     check("run --context ", &[], ":4");
     // This flag takes its value only after `=`, so the next word is separate.
     check("run --wait --rbac=d", &["Disable", "Detect"], ":4");
-    assert_eq!(answer("modes --v")[0], "--verbose\tDo not truncate long lines");
+    assert_eq!(
+        answer("modes --v")[0],
+        "--verbose\tDo not truncate long lines"
+    );
 }
 
 #[test]
@@ -109,7 +149,13 @@ fn paths_are_completed_by_the_shell() {
 
 #[test]
 fn plugin_names_complete() {
-    let built_in = ["e2e", "systemd-logs", "host-facts", "network", "systemd-logs-native"];
+    let built_in = [
+        "e2e",
+        "systemd-logs",
+        "host-facts",
+        "network",
+        "systemd-logs-native",
+    ];
     check("run -p ", &[&built_in[..], &["a:b", "mine"]].concat(), ":0");
     check("images --plugin e2e,mi", &["e2e,mine"], ":0");
     check("images -p=e2e,mi", &["e2e,mine"], ":0");
@@ -117,34 +163,67 @@ fn plugin_names_complete() {
     check("plugin show ", &["a:b", "mine"], ":4");
     check("plugin install ", &[], ":4");
     check("plugin install name ", &[], ":0");
-    let done = Sonobuoy::with(["__complete", "plugin", "show", ""]).stdout(":4\n").run();
-    assert!(done.folder.names().is_empty(), "completing makes no folder: {:?}", done.folder.names());
+    let done = Sonobuoy::with(["__complete", "plugin", "show", ""])
+        .stdout(":4\n")
+        .run();
+    assert!(
+        done.folder.names().is_empty(),
+        "completing makes no folder: {:?}",
+        done.folder.names()
+    );
     Sonobuoy::with(["__complete", "run", "-p", "mi"])
         .file("elsewhere/mine.yaml", "")
         .env("SONOBUOY_DIR", "elsewhere")
         .stdout("mine\tinstalled plugin\n:0\n")
         .run();
     let off = Sonobuoy::with(["__complete", "plugin", "show", ""]).file(".sonobuoy/mine.yaml", "");
-    off.env("SONOBUOY_PLUGIN_INSTALLATION", "false").stdout(":4\n").run();
+    off.env("SONOBUOY_PLUGIN_INSTALLATION", "false")
+        .stdout(":4\n")
+        .run();
 }
 
 #[test]
 fn arbitrary_input_completes_without_errors() {
     let odd = no_text("", "");
-    Sonobuoy::with(["__complete"]).arg(&odd).arg(&odd).stdout(":4\n").run();
-    Sonobuoy::with(["__complete", "run"]).arg(no_text("--", "=")).stdout(":4\n").run();
-    Sonobuoy::with(["__complete", "run", "-f"]).arg(&odd).stdout(":0\n").run();
-    Sonobuoy::with(["__complete"]).without_env("HOME").stdout_has("retrieve").run();
-    for line in
-        ["-", "--", "---", "-=", "--=", "-é", "--é=", "é -- -", "run --mode=\u{fffd}", "-x=, =,", "run -p é,"]
-    {
+    Sonobuoy::with(["__complete"])
+        .arg(&odd)
+        .arg(&odd)
+        .stdout(":4\n")
+        .run();
+    Sonobuoy::with(["__complete", "run"])
+        .arg(no_text("--", "="))
+        .stdout(":4\n")
+        .run();
+    Sonobuoy::with(["__complete", "run", "-f"])
+        .arg(&odd)
+        .stdout(":0\n")
+        .run();
+    Sonobuoy::with(["__complete"])
+        .without_env("HOME")
+        .stdout_has("retrieve")
+        .run();
+    for line in [
+        "-",
+        "--",
+        "---",
+        "-=",
+        "--=",
+        "-é",
+        "--é=",
+        "é -- -",
+        "run --mode=\u{fffd}",
+        "-x=, =,",
+        "run -p é,",
+    ] {
         assert!(!answer(line).is_empty(), "{line}");
     }
 }
 
 #[test]
 fn completion_protocol_of_the_original_is_supported() {
-    Sonobuoy::with(["__completeNoDesc", "ret"]).stdout("retrieve\n:4\n").run();
+    Sonobuoy::with(["__completeNoDesc", "ret"])
+        .stdout("retrieve\n:4\n")
+        .run();
 }
 
 #[test]
@@ -152,13 +231,26 @@ fn completions_equal_the_help() {
     let mut paths = vec![String::new()];
     let mut seen = 0;
     while let Some(path) = paths.pop() {
-        let help = Sonobuoy::new(&format!("help {path}")).stdout_has("Usage:").run().stdout;
+        let help = Sonobuoy::new(&format!("help {path}"))
+            .stdout_has("Usage:")
+            .run()
+            .stdout;
         for line in answer(&format!("{path}--")) {
             let flag = line.split('\t').next().unwrap();
-            assert!(flag.starts_with(':') || help.contains(flag), "{path:?} has no {flag}: {help}");
+            assert!(
+                flag.starts_with(':') || help.contains(flag),
+                "{path:?} has no {flag}: {help}"
+            );
         }
-        for name in answer(&format!("help {path}")).iter().filter_map(|line| line.split_once('\t')) {
-            assert!(help.contains(&format!("\n  {} ", name.0)), "{path:?} has no {}: {help}", name.0);
+        for name in answer(&format!("help {path}"))
+            .iter()
+            .filter_map(|line| line.split_once('\t'))
+        {
+            assert!(
+                help.contains(&format!("\n  {} ", name.0)),
+                "{path:?} has no {}: {help}",
+                name.0
+            );
             paths.push(format!("{path}{} ", name.0));
         }
         seen += 1;
@@ -172,24 +264,45 @@ fn shell(name: &str, flags: &[&str], script: &str) -> Option<String> {
     let folder = Folder::new();
     folder.write(
         "completion",
-        Sonobuoy::new(&format!("completion {name}")).stdout_has("__complete").run().stdout,
+        Sonobuoy::new(&format!("completion {name}"))
+            .stdout_has("__complete")
+            .run()
+            .stdout,
     );
     folder.write("my file.json", "");
     folder.write("folder/inner", "");
     folder.write(".sonobuoy/a:b.yaml", "");
     let file = folder.write("script", script);
-    let own = std::path::Path::new(env!("CARGO_BIN_EXE_sonobuoy")).parent().unwrap();
+    let own = std::path::Path::new(env!("CARGO_BIN_EXE_sonobuoy"))
+        .parent()
+        .unwrap();
     let path = format!("{}:{}", own.display(), std::env::var("PATH").unwrap());
     let mut command = Command::new(shell);
-    command.args(flags).arg(&file).current_dir(folder.path()).env_clear();
-    command.env("HOME", folder.path()).env("PATH", path).env("TERM", "dumb").env("LC_ALL", "C.UTF-8");
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    command
+        .args(flags)
+        .arg(&file)
+        .current_dir(folder.path())
+        .env_clear();
+    command
+        .env("HOME", folder.path())
+        .env("PATH", path)
+        .env("TERM", "dumb")
+        .env("LC_ALL", "C.UTF-8");
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let watchdog = Watchdog::over(&child);
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!watchdog.bit(), "{name} hangs: {stdout}{stderr}");
-    assert!(output.status.success() && stderr.is_empty(), "{name}: {stdout}{stderr}");
+    assert!(
+        output.status.success() && stderr.is_empty(),
+        "{name}: {stdout}{stderr}"
+    );
     Some(stdout)
 }
 
@@ -201,14 +314,29 @@ fn scripts_of_all_shells_parse() {
         ("fish", "complete -c sonobuoy"),
         ("powershell", "Register-ArgumentCompleter"),
     ] {
-        let done =
-            Sonobuoy::new(&format!("completion {shell}")).stdout_has(word).stdout_has("__complete").run();
-        let Some(program) = program(shell) else { continue };
+        let done = Sonobuoy::new(&format!("completion {shell}"))
+            .stdout_has(word)
+            .stdout_has("__complete")
+            .run();
+        let Some(program) = program(shell) else {
+            continue;
+        };
         let script = done.folder.write("script", &done.stdout);
-        let parsed = Command::new(program).arg("-n").arg(&script).output().unwrap();
-        assert!(parsed.status.success(), "{shell}: {}", String::from_utf8_lossy(&parsed.stderr));
+        let parsed = Command::new(program)
+            .arg("-n")
+            .arg(&script)
+            .output()
+            .unwrap();
+        assert!(
+            parsed.status.success(),
+            "{shell}: {}",
+            String::from_utf8_lossy(&parsed.stderr)
+        );
     }
-    Sonobuoy::new("completion tcsh").status(1).stderr_has("bash, zsh, fish, powershell").run();
+    Sonobuoy::new("completion tcsh")
+        .status(1)
+        .stderr_has("bash, zsh, fish, powershell")
+        .run();
 }
 
 #[test]
@@ -234,7 +362,9 @@ fn bash_completes() {
         try 'sonobuoy results my\ f' 'my\ f' sonobuoy results 'my\ f'
         try 'sonobuoy retrieve ' '' sonobuoy retrieve ''
     "#;
-    let Some(found) = shell("bash", &["--norc", "--noprofile"], script) else { return };
+    let Some(found) = shell("bash", &["--norc", "--noprofile"], script) else {
+        return;
+    };
     let expected = [
         "complete -F _sonobuoy sonobuoy",
         "sonobuoy ret> [retrieve]",
@@ -247,8 +377,10 @@ fn bash_completes() {
         "sonobuoy retrieve > [folder] [.sonobuoy]",
     ];
     // Folders are completed as they exist on disk.
-    let found: Vec<_> =
-        found.lines().map(|line| line.replace("[.sonobuoy] [folder]", "[folder] [.sonobuoy]")).collect();
+    let found: Vec<_> = found
+        .lines()
+        .map(|line| line.replace("[.sonobuoy] [folder]", "[folder] [.sonobuoy]"))
+        .collect();
     assert_eq!(found, expected);
 }
 
@@ -267,7 +399,9 @@ fn fish_completes() {
     for line in lines {
         script.push_str(&format!("complete -C '{}'\n", line.replace('\\', "\\\\")));
     }
-    let Some(found) = shell("fish", &["--no-config"], &script) else { return };
+    let Some(found) = shell("fish", &["--no-config"], &script) else {
+        return;
+    };
     let expected = [
         "retrieve\tFetch the archive of a run; prints its file name",
         "--mode=quick\tQuick mode runs a single test to create and destroy a pod",
@@ -301,7 +435,9 @@ fn zsh_completes() {
         [[ $seen == *'Print an installed plugin'* ]] && print described
         zpty -d z
     "#;
-    let Some(found) = shell("zsh", &["-f"], script) else { return };
+    let Some(found) = shell("zsh", &["-f"], script) else {
+        return;
+    };
     if found == "skipped\n" {
         return skipped("zsh", "this system has no pseudo-terminals");
     }
@@ -328,7 +464,9 @@ fn zsh_autoloads_the_script() {
         source completion
         print -r -- $_comps[sonobuoy]
     "#;
-    let Some(found) = shell("zsh", &["-f"], script) else { return };
+    let Some(found) = shell("zsh", &["-f"], script) else {
+        return;
+    };
     assert_eq!(found, "_sonobuoy\n_sonobuoy\n");
 }
 
@@ -339,5 +477,7 @@ fn descriptions_can_be_omitted() {
             .stdout_has(" __completeNoDesc ")
             .run();
     }
-    Sonobuoy::new("completion").stdout_has("Usage: sonobuoy completion").run();
+    Sonobuoy::new("completion")
+        .stdout_has("Usage: sonobuoy completion")
+        .run();
 }

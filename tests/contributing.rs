@@ -15,7 +15,10 @@ fn text(path: &str) -> String {
 /// The minimum Rust version of the manifest.
 fn oldest_rust() -> String {
     let manifest = text("Cargo.toml");
-    let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
+    let line = manifest
+        .lines()
+        .find_map(|line| line.strip_prefix("rust-version = "))
+        .unwrap();
     line.trim_matches('"').to_owned()
 }
 
@@ -35,10 +38,17 @@ fn functions() -> String {
     let (mut sources, mut all) = (Vec::new(), String::new());
     files(&root().join("src"), "rs", &mut sources);
     for source in sources {
-        let module = source.strip_prefix(root().join("src")).unwrap().with_extension("");
+        let module = source
+            .strip_prefix(root().join("src"))
+            .unwrap()
+            .with_extension("");
         let module = module.to_str().unwrap().replace(['/', '\\'], "::");
         for line in std::fs::read_to_string(&source).unwrap().lines() {
-            if let Some((name, _)) = line.trim().strip_prefix("fn ").and_then(|rest| rest.split_once('(')) {
+            if let Some((name, _)) = line
+                .trim()
+                .strip_prefix("fn ")
+                .and_then(|rest| rest.split_once('('))
+            {
                 all.push_str(&format!("{module}::{name}\n"));
             }
         }
@@ -53,11 +63,17 @@ fn forms_and_workflows_have_required_keys() {
     assert!(found.len() >= 5, "{found:?}");
     for path in found {
         let text = std::fs::read_to_string(&path).unwrap();
-        let document: Value =
-            serde_yaml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let wanted: &[&str] = match path.parent().and_then(Path::file_name).and_then(|name| name.to_str()) {
+        let document: Value = serde_yaml::from_str(&text)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let wanted: &[&str] = match path
+            .parent()
+            .and_then(Path::file_name)
+            .and_then(|name| name.to_str())
+        {
             Some("workflows") => &["name", "on", "permissions", "jobs"],
-            Some("ISSUE_TEMPLATE") if !path.ends_with("config.yml") => &["name", "description", "body"],
+            Some("ISSUE_TEMPLATE") if !path.ends_with("config.yml") => {
+                &["name", "description", "body"]
+            }
             _ => &[],
         };
         for key in wanted {
@@ -87,7 +103,10 @@ fn documented_commands_exist() {
         for command in commands {
             let word = command.split(' ').next().unwrap_or_default();
             if let Some(target) = command.strip_prefix("make ") {
-                assert!(makefile.contains(&format!("\n{target}:")), "{page}: no target `{target}`");
+                assert!(
+                    makefile.contains(&format!("\n{target}:")),
+                    "{page}: no target `{target}`"
+                );
             }
             if word.starts_with("./") || word.starts_with(".ci/") || word.starts_with("tests/") {
                 assert!(root().join(word).exists(), "{page}: no `{word}`");
@@ -99,10 +118,16 @@ fn documented_commands_exist() {
 #[test]
 fn changelog_has_a_section_for_the_version() {
     let changelog = text("CHANGELOG.md");
-    let sections: Vec<_> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    let sections: Vec<_> = changelog
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .collect();
     assert_eq!(sections.first(), Some(&"[Unreleased]"));
     let version = format!("[{}] - ", env!("CARGO_PKG_VERSION"));
-    let dated = sections[1..].iter().filter(|section| section.starts_with(&version)).count();
+    let dated = sections[1..]
+        .iter()
+        .filter(|section| section.starts_with(&version))
+        .count();
     assert_eq!(dated, 1, "a section `## {version}DATE`: {sections:?}");
 }
 
@@ -111,15 +136,28 @@ fn changelog_has_a_section_for_the_version() {
 fn test_filters_of_scripts_match_tests() {
     let (functions, mut seen) = (functions(), 0);
     for script in ["scripts/test", "scripts/ci/machines"] {
-        for word in text(script).split("--skip ").skip(1).filter_map(|rest| rest.split_whitespace().next()) {
-            assert!(functions.contains(word), "{script}: no test matches `--skip {word}`");
+        for word in text(script)
+            .split("--skip ")
+            .skip(1)
+            .filter_map(|rest| rest.split_whitespace().next())
+        {
+            assert!(
+                functions.contains(word),
+                "{script}: no test matches `--skip {word}`"
+            );
         }
         for word in text(script).split_whitespace() {
-            let Some((module, prefix)) = word.split_once("::") else { continue };
-            let Ok(tests) = std::fs::read_to_string(root().join(format!("tests/{module}.rs"))) else {
+            let Some((module, prefix)) = word.split_once("::") else {
                 continue;
             };
-            assert!(tests.contains(&format!("#[test]\nfn {prefix}")), "{script}: no test matches `{word}`");
+            let Ok(tests) = std::fs::read_to_string(root().join(format!("tests/{module}.rs")))
+            else {
+                continue;
+            };
+            assert!(
+                tests.contains(&format!("#[test]\nfn {prefix}")),
+                "{script}: no test matches `{word}`"
+            );
             seen += 1;
         }
     }

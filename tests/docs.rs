@@ -6,16 +6,33 @@ use crate::support::{Folder, Sonobuoy};
 
 fn pages() -> Vec<(PathBuf, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut pages =
-        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| root.join(name)).to_vec();
-    let docs = std::fs::read_dir(root.join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut pages = [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+    ]
+    .map(|name| root.join(name))
+    .to_vec();
+    let docs = std::fs::read_dir(root.join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     pages.extend(docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
-    pages.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
+    pages
+        .into_iter()
+        .map(|path| (path.clone(), std::fs::read_to_string(path).unwrap()))
+        .collect()
 }
 
 /// Requirements of a command block: its first line is `# needs: WHAT`; the block is then parsed instead of run.
-const NEEDS: &[&str] =
-    &["a cluster", "a container runtime", "a kit", "a release", "the internet", "the variables of a worker"];
+const NEEDS: &[&str] = &[
+    "a cluster",
+    "a container runtime",
+    "a kit",
+    "a release",
+    "the internet",
+    "the variables of a worker",
+];
 /// Programs in blocks that a machine may lack.
 const PROGRAMS: &[&str] = &["jq", "make", "openssl", "python3", "sha256sum"];
 
@@ -40,7 +57,10 @@ fn blocks(page: &str) -> Vec<Block> {
         match line.trim_start().strip_prefix("```") {
             Some(_) if inside => inside = false,
             Some(language) => {
-                let saved_as = above.split("Save this as `").nth(1).and_then(|rest| rest.split('`').next());
+                let saved_as = above
+                    .split("Save this as `")
+                    .nth(1)
+                    .and_then(|rest| rest.split('`').next());
                 blocks.push(Block {
                     language: language.into(),
                     text: String::new(),
@@ -89,16 +109,26 @@ fn workplace(root: &Path) -> Folder {
     };
     let program = env!("CARGO_BIN_EXE_sonobuoy");
     script("bin/sonobuoy", format!("exec {program} \"$@\""));
-    script("bin/cargo", format!("[ \"$1 $2\" = 'run --' ] && shift 2 && exec {program} \"$@\""));
+    script(
+        "bin/cargo",
+        format!("[ \"$1 $2\" = 'run --' ] && shift 2 && exec {program} \"$@\""),
+    );
     if let Some(make) = crate::support::program("make") {
         script(
             "bin/make",
-            format!("exec {} --dry-run --silent --directory {} \"$@\"", make.display(), root.display()),
+            format!(
+                "exec {} --dry-run --silent --directory {} \"$@\"",
+                make.display(),
+                root.display()
+            ),
         );
     }
     for inner in ["scripts", "scripts/release", "scripts/ci"] {
         let names = Folder::names_of(&root.join(inner));
-        for name in names.iter().filter(|name| root.join(inner).join(name).is_file()) {
+        for name in names
+            .iter()
+            .filter(|name| root.join(inner).join(name).is_file())
+        {
             script(&format!("{inner}/{name}"), String::new());
         }
     }
@@ -115,7 +145,11 @@ fn code_blocks_run_in_page_order() {
     let mut seen = 0;
     for (page, text) in pages() {
         let place = workplace(root);
-        let path = format!("{}:{}", place.join("bin").display(), std::env::var("PATH").unwrap());
+        let path = format!(
+            "{}:{}",
+            place.join("bin").display(),
+            std::env::var("PATH").unwrap()
+        );
         for block in blocks(&text) {
             if let Some(name) = block.saved_as {
                 place.write(&name, &block.text);
@@ -124,9 +158,17 @@ fn code_blocks_run_in_page_order() {
             if block.language != "sh" || block.needs().is_some() {
                 continue;
             }
-            let uses =
-                |program: &&&str| block.text.split([' ', '\n', '|', '(']).any(|word| word == **program);
-            if PROGRAMS.iter().filter(uses).any(|program| crate::support::program(program).is_none()) {
+            let uses = |program: &&&str| {
+                block
+                    .text
+                    .split([' ', '\n', '|', '('])
+                    .any(|word| word == **program)
+            };
+            if PROGRAMS
+                .iter()
+                .filter(uses)
+                .any(|program| crate::support::program(program).is_none())
+            {
                 continue;
             }
             let mut command = Command::new("sh");
@@ -135,14 +177,21 @@ fn code_blocks_run_in_page_order() {
                 .current_dir(place.path())
                 .env("PATH", &path)
                 .env("HOME", place.path());
-            let child =
-                command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let child = command
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
             let watchdog = Watchdog::over(&child);
             let output = child.wait_with_output().unwrap();
             let [stdout, stderr] =
                 [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-            let story =
-                format!("{}:\n{}--- stdout\n{stdout}--- stderr\n{stderr}---", page.display(), block.text);
+            let story = format!(
+                "{}:\n{}--- stdout\n{stdout}--- stderr\n{stderr}---",
+                page.display(),
+                block.text
+            );
             assert!(!watchdog.bit(), "still running: {story}");
             assert!(
                 output.status.success() && !stderr.contains("this is a bug"),
@@ -159,12 +208,21 @@ fn code_blocks_run_in_page_order() {
 fn calls(page: &str) -> Vec<String> {
     let mut calls = Vec::new();
     for block in blocks(page).iter().filter(|block| block.language == "sh") {
-        assert!(block.needs().is_none_or(|what| NEEDS.contains(&what)), "{}", block.text);
+        assert!(
+            block.needs().is_none_or(|what| NEEDS.contains(&what)),
+            "{}",
+            block.text
+        );
         for line in block.text.replace("\\\n", " ").lines() {
             let line = line.trim_start();
-            let call = line.strip_prefix("sonobuoy ").or_else(|| line.strip_prefix("cargo run -- "));
+            let call = line
+                .strip_prefix("sonobuoy ")
+                .or_else(|| line.strip_prefix("cargo run -- "));
             if let Some(call) = call {
-                let end = [" #", " |", " >", " &&", ";"].iter().filter_map(|end| call.find(end)).min();
+                let end = [" #", " |", " >", " &&", ";"]
+                    .iter()
+                    .filter_map(|end| call.find(end))
+                    .min();
                 calls.push(call[..end.unwrap_or(call.len())].trim().to_owned());
             }
         }
@@ -176,7 +234,9 @@ fn calls(page: &str) -> Vec<String> {
 fn words(call: &str) -> Vec<String> {
     let mut call = call.to_owned();
     while let Some(start) = call.find("$(") {
-        let end = call[start..].find(')').map_or(call.len(), |length| start + length + 1);
+        let end = call[start..]
+            .find(')')
+            .map_or(call.len(), |length| start + length + 1);
         call.replace_range(start..end, "inserted");
     }
     let mut words = vec![String::new()];
@@ -199,7 +259,11 @@ fn documented_command_lines_parse() {
     for (path, page) in pages() {
         for call in calls(&page) {
             let done = Sonobuoy::with(words(&call)).arg("--help").run_any();
-            assert!(done.stdout.contains("Usage:"), "{}: `sonobuoy {call}`", path.display());
+            assert!(
+                done.stdout.contains("Usage:"),
+                "{}: `sonobuoy {call}`",
+                path.display()
+            );
             seen += 1;
         }
     }
@@ -209,21 +273,37 @@ fn documented_command_lines_parse() {
 #[test]
 fn documentation_links_resolve() {
     for (path, page) in pages() {
-        let links = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        let pictures = ["src=\"", "srcset=\""].into_iter().flat_map(|key| page.split(key).skip(1));
+        let links = page
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next());
+        let pictures = ["src=\"", "srcset=\""]
+            .into_iter()
+            .flat_map(|key| page.split(key).skip(1));
         for link in links.chain(pictures.filter_map(|rest| rest.split('"').next())) {
             let (file, section) = link.split_once('#').unwrap_or((link, ""));
             if file.contains("://") {
                 continue;
             }
-            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            let target = if file.is_empty() {
+                path.clone()
+            } else {
+                path.parent().unwrap().join(file)
+            };
             assert!(target.exists(), "{}: no `{file}`", path.display());
             if !section.is_empty() {
                 let page = std::fs::read_to_string(&target).unwrap();
-                let known =
-                    page.lines().filter(|line| line.starts_with('#')).any(|title| anchor(title) == section)
-                        || page.contains(&format!("<a id=\"{section}\">"));
-                assert!(known, "{}: no section `{section}` in `{}`", path.display(), target.display());
+                let known = page
+                    .lines()
+                    .filter(|line| line.starts_with('#'))
+                    .any(|title| anchor(title) == section)
+                    || page.contains(&format!("<a id=\"{section}\">"));
+                assert!(
+                    known,
+                    "{}: no section `{section}` in `{}`",
+                    path.display(),
+                    target.display()
+                );
             }
         }
     }
@@ -270,9 +350,16 @@ fn documented_flags_exist() {
         .filter(|(path, _)| path.starts_with(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs")))
     {
         let prose: String = page.split("```").step_by(2).collect();
-        for flag in prose.split(|c| !is_flag(c)).filter(|flag| flag.starts_with("--") && flag.len() > 3) {
+        for flag in prose
+            .split(|c| !is_flag(c))
+            .filter(|flag| flag.starts_with("--") && flag.len() > 3)
+        {
             let flag = flag.trim_end_matches('-');
-            assert!(known.contains(flag) || others.contains(&flag), "{}: {flag}", path.display());
+            assert!(
+                known.contains(flag) || others.contains(&flag),
+                "{}: {flag}",
+                path.display()
+            );
         }
     }
 }
@@ -289,21 +376,34 @@ fn reference_of_commands_is_fresh() {
 /// Titles of level two, outside of code.
 fn titles(page: &str) -> Vec<&str> {
     let prose = page.split("\n```").step_by(2);
-    prose.flat_map(str::lines).filter(|line| line.starts_with("## ")).collect()
+    prose
+        .flat_map(str::lines)
+        .filter(|line| line.starts_with("## "))
+        .collect()
 }
 
 #[test]
 fn long_pages_begin_with_their_contents() {
     let mut seen = 0;
-    for (path, page) in pages().into_iter().filter(|(path, _)| path.parent().unwrap().ends_with("docs")) {
+    for (path, page) in pages()
+        .into_iter()
+        .filter(|(path, _)| path.parent().unwrap().ends_with("docs"))
+    {
         let titles = titles(&page);
         if titles.len() < 4 {
             continue;
         }
         let contents = page.split("\n## ").next().unwrap();
-        for title in titles.iter().filter(|title| !title.starts_with("## sonobuoy")) {
+        for title in titles
+            .iter()
+            .filter(|title| !title.starts_with("## sonobuoy"))
+        {
             let link = format!("](#{})", anchor(title));
-            assert!(contents.contains(&link), "{}: the contents lack {title}", path.display());
+            assert!(
+                contents.contains(&link),
+                "{}: the contents lack {title}",
+                path.display()
+            );
         }
         seen += 1;
     }
@@ -312,7 +412,9 @@ fn long_pages_begin_with_their_contents() {
 
 /// Addresses in attributes of a page.
 fn addresses(page: &str) -> impl Iterator<Item = &str> {
-    let parts = ["href=\"", "src=\""].into_iter().flat_map(|key| page.split(key).skip(1));
+    let parts = ["href=\"", "src=\""]
+        .into_iter()
+        .flat_map(|key| page.split(key).skip(1));
     parts.filter_map(|rest| rest.split('"').next())
 }
 
@@ -324,24 +426,44 @@ fn site_has_every_page_and_its_links_resolve() {
     }
     let folder = Folder::new();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/release/site");
-    let output = std::process::Command::new(script).arg(folder.path()).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = std::process::Command::new(script)
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let site = folder.join(concat!("v", env!("CARGO_PKG_VERSION")));
     let files = Folder::names_of(&site);
-    assert_eq!(files.iter().filter(|name| name.ends_with(".html")).count(), pages().len());
+    assert_eq!(
+        files.iter().filter(|name| name.ends_with(".html")).count(),
+        pages().len()
+    );
     for file in files.iter().filter(|name| name.ends_with(".html")) {
         let page = std::fs::read_to_string(site.join(file)).unwrap();
         assert!(!page.contains("```") && page.contains("<h1"), "{file}");
-        for link in addresses(&page).filter(|link| !link.contains("://") && !link.starts_with("data:")) {
+        for link in
+            addresses(&page).filter(|link| !link.contains("://") && !link.starts_with("data:"))
+        {
             let (name, section) = link.split_once('#').unwrap_or((link, ""));
-            let target = if name.is_empty() { site.join(file) } else { site.join(name) };
+            let target = if name.is_empty() {
+                site.join(file)
+            } else {
+                site.join(name)
+            };
             assert!(target.exists(), "{file}: {link}");
             let target = std::fs::read(target).unwrap();
             let has = || String::from_utf8_lossy(&target).contains(&format!("id=\"{section}\""));
             assert!(section.is_empty() || has(), "{file}: {link}");
         }
     }
-    assert!(std::fs::read_to_string(folder.join("index.html")).unwrap().contains("/index.html"));
+    assert!(
+        std::fs::read_to_string(folder.join("index.html"))
+            .unwrap()
+            .contains("/index.html")
+    );
 }
 
 /// The first cells of the rows of the troubleshooting page.
@@ -352,7 +474,11 @@ fn troubleshooting_page_quotes_real_messages() {
     let mut sources = String::new();
     while let Some(path) = files.pop() {
         if path.is_dir() {
-            files.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+            files.extend(
+                std::fs::read_dir(path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             // A literal may continue on the next line.
             let text = std::fs::read_to_string(path).unwrap();
@@ -360,10 +486,16 @@ fn troubleshooting_page_quotes_real_messages() {
         }
     }
     let page = std::fs::read_to_string(root.join("docs/troubleshooting.md")).unwrap();
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let mut seen = 0;
     for row in rows.filter(|row| *row != "message" && !row.starts_with("---")) {
-        for words in row.split(['…', ',', ':', '`']).map(str::trim).filter(|words| words.len() > 9) {
+        for words in row
+            .split(['…', ',', ':', '`'])
+            .map(str::trim)
+            .filter(|words| words.len() > 9)
+        {
             assert!(sources.contains(words), "no message of ours says {words:?}");
             seen += 1;
         }
@@ -379,8 +511,13 @@ fn man_page_command_lines_parse() {
         for title in [".SH \"EXIT STATUS\"", ".SH ENVIRONMENT", ".SH FILES"] {
             assert!(text.contains(title), "{name}: no {title}");
         }
-        let shown = text.split(".nf\n").skip(1).filter_map(|rest| rest.split(".fi").next());
-        let calls = shown.flat_map(str::lines).filter_map(|line| line.strip_prefix("  sonobuoy "));
+        let shown = text
+            .split(".nf\n")
+            .skip(1)
+            .filter_map(|rest| rest.split(".fi").next());
+        let calls = shown
+            .flat_map(str::lines)
+            .filter_map(|line| line.strip_prefix("  sonobuoy "));
         for call in calls {
             let done = Sonobuoy::with(words(call)).arg("--help").run_any();
             assert!(done.stdout.contains("Usage:"), "{name}: `sonobuoy {call}`");

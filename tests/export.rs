@@ -10,9 +10,14 @@ use crate::support::{self, Folder, Sonobuoy, fixture};
 pub fn run() -> Folder {
     let folder = Folder::new();
     folder.write("meta/info.json", r#"{"plugins":["e2e","check","gone"]}"#);
-    folder.write("meta/config.json", r#"{"Version":"v0.60.0","UUID":"run-1"}"#);
-    folder
-        .write("meta/run.log", "{\"time\":\"2026-01-01T00:00:00Z\"}\n{\"time\":\"2026-01-01T01:02:03Z\"}\n");
+    folder.write(
+        "meta/config.json",
+        r#"{"Version":"v0.60.0","UUID":"run-1"}"#,
+    );
+    folder.write(
+        "meta/run.log",
+        "{\"time\":\"2026-01-01T00:00:00Z\"}\n{\"time\":\"2026-01-01T01:02:03Z\"}\n",
+    );
     folder.write("serverversion.json", r#"{"gitVersion":"v1.34.2"}"#);
     folder.write(
         "meta/clusterhealth.json",
@@ -36,23 +41,40 @@ pub fn run() -> Folder {
              - {{name: disk, status: complete, details: {{free: 5}}}}\n"
         )
     };
-    let nodes: String = ["n1", "n2", "n3"].iter().map(|name| node(name, "passed")).collect();
+    let nodes: String = ["n1", "n2", "n3"]
+        .iter()
+        .map(|name| node(name, "passed"))
+        .collect();
     folder.write(
         "plugins/check/sonobuoy_results.yaml",
-        format!("name: check\nstatus: failed\nitems:\n{nodes}{}", node("n4", "unknown")),
+        format!(
+            "name: check\nstatus: failed\nitems:\n{nodes}{}",
+            node("n4", "unknown")
+        ),
     );
     folder
 }
 
 pub fn results(folder: &Folder, words: &str) -> Sonobuoy {
-    words.split_whitespace().fold(Sonobuoy::new("results").arg(folder.path()), Sonobuoy::arg)
+    words
+        .split_whitespace()
+        .fold(Sonobuoy::new("results").arg(folder.path()), Sonobuoy::arg)
 }
 
 #[test]
 fn json_report_is_complete() {
     let folder = run();
-    let json: Value = serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
-    let about = ["schemaVersion", "version", "runId", "kubernetesVersion", "started", "ended", "status"];
+    let json: Value =
+        serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
+    let about = [
+        "schemaVersion",
+        "version",
+        "runId",
+        "kubernetesVersion",
+        "started",
+        "ended",
+        "status",
+    ];
     assert_eq!(
         about.map(|key| json[key].clone()),
         [
@@ -65,11 +87,18 @@ fn json_report_is_complete() {
             json!("failed")
         ]
     );
-    let names: Vec<_> =
-        json["plugins"].as_array().unwrap().iter().map(|plugin| plugin["name"].as_str()).collect();
+    let names: Vec<_> = json["plugins"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|plugin| plugin["name"].as_str())
+        .collect();
     assert_eq!(names, [Some("e2e"), Some("check"), Some("gone")]);
     let [e2e, check, gone] = [0, 1, 2].map(|at| &json["plugins"][at]);
-    assert_eq!(e2e["counts"], json!({"failed": 1, "passed": 1, "skipped": 1, "timeout": 0, "unknown": 0}));
+    assert_eq!(
+        e2e["counts"],
+        json!({"failed": 1, "passed": 1, "skipped": 1, "timeout": 0, "unknown": 0})
+    );
     assert_eq!(
         e2e["tests"][1],
         json!({"name": "fine", "status": "passed", "path": ["junit.xml", "suite"], "file": "results/global/junit.xml"})
@@ -80,18 +109,32 @@ fn json_report_is_complete() {
         check["tests"][1],
         json!({"name": "disk", "status": "complete", "node": "n1", "path": ["n1"], "details": {"free": 5}})
     );
-    assert!(gone["error"].as_str().unwrap().contains("failed to find file"));
-    let only: Value =
-        serde_json::from_str(&results(&folder, "--format json -p check -n n4").run_any().stdout).unwrap();
-    assert_eq!((&only["plugins"][0]["total"], &only["status"]), (&json!(2), &json!("unknown")));
+    assert!(
+        gone["error"]
+            .as_str()
+            .unwrap()
+            .contains("failed to find file")
+    );
+    let only: Value = serde_json::from_str(
+        &results(&folder, "--format json -p check -n n4")
+            .run_any()
+            .stdout,
+    )
+    .unwrap();
+    assert_eq!(
+        (&only["plugins"][0]["total"], &only["status"]),
+        (&json!(2), &json!("unknown"))
+    );
 }
 
 /// An archive whose files and receipts contain durations.
 fn timed() -> Folder {
     let folder = Folder::new();
     folder.write("meta/info.json", r#"{"plugins":["e2e","clock"]}"#);
-    folder
-        .write("meta/run.log", "{\"time\":\"2026-01-01T00:00:10Z\"}\n{\"time\":\"2026-01-01T00:00:10Z\"}\n");
+    folder.write(
+        "meta/run.log",
+        "{\"time\":\"2026-01-01T00:00:10Z\"}\n{\"time\":\"2026-01-01T00:00:10Z\"}\n",
+    );
     folder.write(
         "meta/results.json",
         r#"[{"plugin":"e2e","node":"global","started":"2026-01-01T00:00:10Z","first_heartbeat":null,"arrived":"2026-01-01T00:05:10Z","size":5},
@@ -122,22 +165,38 @@ fn timed() -> Folder {
 #[test]
 fn durations_are_in_json_and_junit() {
     let folder = timed();
-    let json: Value = serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
+    let json: Value =
+        serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
     assert_eq!(
         (&json["started"], &json["ended"]),
-        (&json!("2026-01-01T00:00:10Z"), &json!("2026-01-01T00:05:10Z"))
+        (
+            &json!("2026-01-01T00:00:10Z"),
+            &json!("2026-01-01T00:05:10Z")
+        )
     );
     assert_eq!(json["duration"], 300.0);
     let [e2e, clock] = [0, 1].map(|at| &json["plugins"][at]);
     assert_eq!(
-        (&e2e["duration"], &clock["duration"], &clock["nodes"][0]["duration"]),
+        (
+            &e2e["duration"],
+            &clock["duration"],
+            &clock["nodes"][0]["duration"]
+        ),
         (&json!(300.0), &json!(4.0), &json!(4.0))
     );
     assert_eq!(clock["arrivals"][0]["node"], "n1");
     let seconds = |plugin: &Value| {
-        plugin["tests"].as_array().unwrap().iter().map(|test| test["duration"].clone()).collect::<Vec<_>>()
+        plugin["tests"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|test| test["duration"].clone())
+            .collect::<Vec<_>>()
     };
-    assert_eq!(seconds(e2e), [json!(12.25), json!(null), json!(null), json!(0.1)]);
+    assert_eq!(
+        seconds(e2e),
+        [json!(12.25), json!(null), json!(null), json!(0.1)]
+    );
     assert_eq!(seconds(clock), [json!(1.5), json!(0.25)]);
     let xml = results(&folder, "--format junit").run_any().stdout;
     for part in [
@@ -149,15 +208,24 @@ fn durations_are_in_json_and_junit() {
     ] {
         assert!(xml.contains(part), "{part}\n{xml}");
     }
-    assert!(results(&folder, "--format html").run_any().stdout.contains("5 min 0 s"));
+    assert!(
+        results(&folder, "--format html")
+            .run_any()
+            .stdout
+            .contains("5 min 0 s")
+    );
 }
 
 #[test]
 fn plugins_are_found_without_a_list() {
     let archive = fixture("archives/testResultsOutput.tar.gz");
-    let done =
-        Sonobuoy::with(["results".as_ref(), archive.as_os_str(), "--format".as_ref(), "json".as_ref()])
-            .run_any();
+    let done = Sonobuoy::with([
+        "results".as_ref(),
+        archive.as_os_str(),
+        "--format".as_ref(),
+        "json".as_ref(),
+    ])
+    .run_any();
     let json: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(json["plugins"].as_array().unwrap().len(), 8);
 }
@@ -171,7 +239,9 @@ fn junit_output_is_read_back() {
         "{xml}"
     );
     assert!(
-        xml.contains("<testsuites name=\"sonobuoy\" tests=\"12\" failures=\"1\" errors=\"2\" time=\"3723\">"),
+        xml.contains(
+            "<testsuites name=\"sonobuoy\" tests=\"12\" failures=\"1\" errors=\"2\" time=\"3723\">"
+        ),
         "{xml}"
     );
     // Our own JUnit reader must produce the same tree.
@@ -181,18 +251,42 @@ fn junit_output_is_read_back() {
         r#"{"Definition":{"sonobuoy-config":{"driver":"Job","plugin-name":"p","result-format":"junit"}}}"#,
     );
     again.write("plugins/p/results/global/all.xml", &xml);
-    Sonobuoy::new("post-process").arg(again.path()).stdout("p: failed\n").run();
+    Sonobuoy::new("post-process")
+        .arg(again.path())
+        .stdout("p: failed\n")
+        .run();
     let tree: Value = serde_yaml::from_str(&again.read("plugins/p/sonobuoy_results.yaml")).unwrap();
     let suites = tree["items"][0]["items"].as_array().unwrap();
-    let names: Vec<_> = suites.iter().map(|suite| suite["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["e2e", "check/n1", "check/n2", "check/n3", "check/n4", "gone"]);
+    let names: Vec<_> = suites
+        .iter()
+        .map(|suite| suite["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "e2e", "check/n1", "check/n2", "check/n3", "check/n4", "gone"
+        ]
+    );
     let failed = &suites[0]["items"][0];
     assert_eq!(failed["name"], "<b>bold</b> & 'quoted' \"name\"");
-    assert!(failed["details"]["failure"].as_str().unwrap().contains("two <img src=x"), "{failed}");
+    assert!(
+        failed["details"]["failure"]
+            .as_str()
+            .unwrap()
+            .contains("two <img src=x"),
+        "{failed}"
+    );
     assert_eq!(failed["details"]["system-out"], "out");
     if let Some(xmllint) = support::program("xmllint") {
         let path = again.join("plugins/p/results/global/all.xml");
-        assert!(Command::new(xmllint).arg("--noout").arg(path).status().unwrap().success());
+        assert!(
+            Command::new(xmllint)
+                .arg("--noout")
+                .arg(path)
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 }
 
@@ -221,8 +315,14 @@ fn last_line_explains_the_exit_code() {
     let folder = run();
     for (words, line) in [
         ("-p e2e --fail-on failed", "exit 3: 1 test failed in e2e"),
-        ("--format json --fail-on incomplete", "exit 3: 1 test failed in e2e"),
-        ("-p check -n n4 --fail-on unknown", "exit 4: 1 test is unknown in check"),
+        (
+            "--format json --fail-on incomplete",
+            "exit 3: 1 test failed in e2e",
+        ),
+        (
+            "-p check -n n4 --fail-on unknown",
+            "exit 4: 1 test is unknown in check",
+        ),
     ] {
         let code = line.as_bytes()[5] - b'0';
         let done = results(&folder, words).status(i32::from(code)).run_any();
@@ -240,10 +340,17 @@ fn text_report_begins_with_verdict_and_groups_by_cause() {
         )
     };
     let nodes = node("n1", "10.0.0.1") + &node("n2", "10.0.0.2") + &node("n3", "10.9.0.3");
-    folder.write("plugins/net/sonobuoy_results.yaml", format!("name: net\nstatus: failed\nitems:\n{nodes}"));
-    let text = results(&folder, "--mode summary --color never").run_any().stdout;
+    folder.write(
+        "plugins/net/sonobuoy_results.yaml",
+        format!("name: net\nstatus: failed\nitems:\n{nodes}"),
+    );
+    let text = results(&folder, "--mode summary --color never")
+        .run_any()
+        .stdout;
     assert!(
-        text.starts_with("FAILED  4 failed of 13 that ran (1 skipped) · 1 h 2 min · Kubernetes v1.34.2\n\n"),
+        text.starts_with(
+            "FAILED  4 failed of 13 that ran (1 skipped) · 1 h 2 min · Kubernetes v1.34.2\n\n"
+        ),
         "{text}"
     );
     for line in [
@@ -256,14 +363,29 @@ fn text_report_begins_with_verdict_and_groups_by_cause() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(!text.contains('\u{1b}'), "{text}");
-    let colour = results(&folder, "--mode summary --color always").run_any().stdout;
-    assert!(colour.starts_with("\u{1b}[1;31mFAILED\u{1b}[0m  4 failed"), "{colour}");
-    assert_eq!(colour.matches("[31m").count(), 3 + 1, "only ours and the escaped one of a test: {colour}");
+    let colour = results(&folder, "--mode summary --color always")
+        .run_any()
+        .stdout;
+    assert!(
+        colour.starts_with("\u{1b}[1;31mFAILED\u{1b}[0m  4 failed"),
+        "{colour}"
+    );
+    assert_eq!(
+        colour.matches("[31m").count(),
+        3 + 1,
+        "only ours and the escaped one of a test: {colour}"
+    );
     // A pipe gets no styling.
-    results(&folder, "-p net").stdout_has("Plugin: net\nStatus: failed\nTotal: 3\n").run();
-    let json: Value = serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
+    results(&folder, "-p net")
+        .stdout_has("Plugin: net\nStatus: failed\nTotal: 3\n")
+        .run();
+    let json: Value =
+        serde_json::from_str(&results(&folder, "--format json").run_any().stdout).unwrap();
     assert_eq!(json["causes"][0]["cause"], "dial tcp <ip>:443: i/o timeout");
-    assert_eq!((&json["causes"][0]["count"], &json["causes"][0]["nodes"]), (&json!(3), &json!(3)));
+    assert_eq!(
+        (&json["causes"][0]["count"], &json["causes"][0]["nodes"]),
+        (&json!(3), &json!(3))
+    );
 }
 
 #[test]
@@ -279,8 +401,12 @@ fn several_archives_are_a_table_and_a_folder_means_its_newest() {
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
-    let json =
-        Sonobuoy::new("results").arg(one.path()).arg(other.path()).arg("--format=json").run_any().stdout;
+    let json = Sonobuoy::new("results")
+        .arg(one.path())
+        .arg(other.path())
+        .arg("--format=json")
+        .run_any()
+        .stdout;
     let json: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["archives"][0]["plugins"]["e2e"]["failed"], 1);
     assert_eq!(json["failed"][0]["statuses"], json!(["failed", null]));
@@ -292,7 +418,11 @@ fn several_archives_are_a_table_and_a_folder_means_its_newest() {
             .stdout_has("Plugin: e2e\nStatus: passed\n")
             .run();
     }
-    Sonobuoy::new("results latest").stdout("").stderr_has("sonobuoy retrieve").status(1).run();
+    Sonobuoy::new("results latest")
+        .stdout("")
+        .stderr_has("sonobuoy retrieve")
+        .status(1)
+        .run();
 }
 
 #[test]
@@ -300,8 +430,12 @@ fn diff_compares_facts_and_durations() {
     let archive = |kernel: &str, seconds: &str| {
         let folder = timed();
         let node = |name: &str, kernel: &str| {
-            let facts = json!({"ansible_facts": {"ansible_kernel": kernel, "ansible_processor_vcpus": 4}});
-            folder.write(&format!("plugins/host-facts/results/{name}/host-facts.json"), facts.to_string());
+            let facts =
+                json!({"ansible_facts": {"ansible_kernel": kernel, "ansible_processor_vcpus": 4}});
+            folder.write(
+                &format!("plugins/host-facts/results/{name}/host-facts.json"),
+                facts.to_string(),
+            );
         };
         node("n1", "6.1");
         node("n2", kernel);
@@ -311,13 +445,20 @@ fn diff_compares_facts_and_durations() {
         folder.write(path, tree);
         folder
     };
-    let (before, after) = (archive("6.1", "duration: 1.5"), archive("5.4", "duration: 6s"));
+    let (before, after) = (
+        archive("6.1", "duration: 1.5"),
+        archive("5.4", "duration: 6s"),
+    );
     results(&after, "--facts")
         .stdout_has("\nn2    -   5.4 *   -     4")
         .stdout_has("1 of 3 nodes runs kernel 5.4: n2\n")
         .run();
-    results(&after, "--facts --format csv").stdout_has("\nn2,,5.4,,4,,,,,,\n").run();
-    let diff = Sonobuoy::new("results diff").arg(before.path()).arg(after.path());
+    results(&after, "--facts --format csv")
+        .stdout_has("\nn2,,5.4,,4,,,,,,\n")
+        .run();
+    let diff = Sonobuoy::new("results diff")
+        .arg(before.path())
+        .arg(after.path());
     diff.stdout_has("Much slower: 1\n  clock [n1] (1.5 s -> 6.0 s): offset\n")
         .stdout_has("Facts of nodes that changed: 1\n  n2: kernel 6.1 -> 5.4\n")
         .run();
@@ -334,26 +475,36 @@ fn diff_compares_facts_and_durations() {
         assert!(page.contains(part), "{part}");
     }
     // Node facts of the snapshot; the gatherer's own facts take precedence.
-    let info =
-        |version: &str| json!({"kubeletVersion": version, "containerRuntimeVersion": "containerd://2"});
+    let info = |version: &str| json!({"kubeletVersion": version, "containerRuntimeVersion": "containerd://2"});
     let node = |name: &str, info| json!({"metadata": {"name": name}, "status": {"nodeInfo": info}});
-    let nodes =
-        json!({"kind": "NodeList", "items": [node("n1", info("v1.1")), node("n2", info("v1.2")), {}]});
+    let nodes = json!({"kind": "NodeList", "items": [node("n1", info("v1.1")), node("n2", info("v1.2")), {}]});
     after.write("resources/cluster/core_v1_nodes.json", nodes.to_string());
     let asked = json!({"ansible_facts": {"sonobuoy_node_info": {"kubeletVersion": "v1.3"}}});
-    after.write("plugins/host-facts/results/n1/host-facts.json", asked.to_string());
+    after.write(
+        "plugins/host-facts/results/n1/host-facts.json",
+        asked.to_string(),
+    );
     results(&after, "--facts --format csv")
         .stdout_has("\nn1,,,,,,,containerd://2,v1.3,,\n")
         .stdout_has("\nn2,,5.4,,4,,,containerd://2,v1.2,,\n")
         .run();
     after.write("resources/cluster/core_v1_nodes.json", "{\"items\": [{");
-    results(&after, "--facts --format csv").stdout_has("\nn2,,5.4,,4,,,,,,\n").run();
-    results(&timed(), "--facts").stdout("").stderr_has("sonobuoy run -p host-facts").status(1).run();
+    results(&after, "--facts --format csv")
+        .stdout_has("\nn2,,5.4,,4,,,,,,\n")
+        .run();
+    results(&timed(), "--facts")
+        .stdout("")
+        .stderr_has("sonobuoy run -p host-facts")
+        .status(1)
+        .run();
     // CSV numbers have no units; medians of even counts are averages.
     let facts = json!({"ansible_facts": {
         "ansible_memtotal_mb": 24_100, "ansible_uptime_seconds": 90_000, "sonobuoy_clock_offset": {"seconds": -1.0},
     }});
-    after.write("plugins/host-facts/results/n1/host-facts.json", facts.to_string());
+    after.write(
+        "plugins/host-facts/results/n1/host-facts.json",
+        facts.to_string(),
+    );
     results(&after, "--facts --format csv")
         .stdout_has("node,os,kernel,arch,cpus,memory_gib,disk_gib,runtime,kubelet,clock_s,uptime_s\nn1,,,,,24,,,,-1,90000\n")
         .run();
@@ -361,23 +512,37 @@ fn diff_compares_facts_and_durations() {
         .stdout_has("24 GiB")
         .stdout_has("Clock: median -1.0 s, furthest -1.0 s (n1)\n")
         .run();
-    for (node, connect, status) in
-        [("n1", 1.0, "failed"), ("n2", 2.0, "failed"), ("n3", 4.0, "failed"), ("n4", 3_586.0, "passed")]
-    {
+    for (node, connect, status) in [
+        ("n1", 1.0, "failed"),
+        ("n2", 2.0, "failed"),
+        ("n3", 4.0, "failed"),
+        ("n4", 3_586.0, "passed"),
+    ] {
         let tree = format!(
             "name: network\nstatus: {status}\nitems:\n- {{name: dns, status: {status}}}\n- name: api\n  status: passed\n  \
              details: {{connect_ms: {connect}}}\n"
         );
-        after.write(&format!("plugins/network/results/{node}/network.yaml"), tree);
+        after.write(
+            &format!("plugins/network/results/{node}/network.yaml"),
+            tree,
+        );
     }
     results(&after, "--facts -p network")
         .stdout_has("API: median 3.0 ms, highest 3.6 s (n4)\n")
         .stdout_has("\n1 of 4 nodes does not fail: n4\n")
         .run();
     if cfg!(target_os = "linux") {
-        Sonobuoy::new("gather host-facts --format table").stdout_has("NODE").stdout_has("KERNEL").run();
-        Sonobuoy::new("gather network --format table").stdout_has("NODE").stdout_has("DNS").run_any();
-        Sonobuoy::new("gather log-summary --format csv").stdout_has("node,").run_any();
+        Sonobuoy::new("gather host-facts --format table")
+            .stdout_has("NODE")
+            .stdout_has("KERNEL")
+            .run();
+        Sonobuoy::new("gather network --format table")
+            .stdout_has("NODE")
+            .stdout_has("DNS")
+            .run_any();
+        Sonobuoy::new("gather log-summary --format csv")
+            .stdout_has("node,")
+            .run_any();
     }
 }
 
@@ -385,15 +550,26 @@ fn diff_compares_facts_and_durations() {
 fn diff_compares_versions_and_durations() {
     let archive = |version: &str, ended: &str| {
         let folder = timed();
-        folder.write("serverversion.json", json!({"gitVersion": version}).to_string());
+        folder.write(
+            "serverversion.json",
+            json!({"gitVersion": version}).to_string(),
+        );
         let image = json!({"Definition": {"spec": {"image": format!("conformance:{version}")}}});
         folder.write("plugins/e2e/definition.json", image.to_string());
-        folder.write("meta/results.json", folder.read("meta/results.json").replace("00:05:10", ended));
+        folder.write(
+            "meta/results.json",
+            folder.read("meta/results.json").replace("00:05:10", ended),
+        );
         folder
     };
-    let (before, after) = (archive("v1.33.0", "00:05:10"), archive("v1.34.0", "00:15:10"));
+    let (before, after) = (
+        archive("v1.33.0", "00:05:10"),
+        archive("v1.34.0", "00:15:10"),
+    );
     let diff = |words: &str| {
-        let command = Sonobuoy::new("results diff").arg(before.path()).arg(after.path());
+        let command = Sonobuoy::new("results diff")
+            .arg(before.path())
+            .arg(after.path());
         words.split_whitespace().fold(command, Sonobuoy::arg)
     };
     diff("")
@@ -401,28 +577,54 @@ fn diff_compares_versions_and_durations() {
         .stdout_has("Durations that changed: 2\n  the run: 5 min 0 s -> 15 min 0 s\n  e2e: 5 min 0 s -> 15 min 0 s\n")
         .run();
     let json: Value = serde_json::from_str(&diff("--format json").run_any().stdout).unwrap();
-    assert_eq!(json["versions"][0], json!({"name": "Kubernetes", "before": "v1.33.0", "after": "v1.34.0"}));
-    assert_eq!(json["durations"][2], json!({"plugin": "e2e", "before": 300.0, "after": 900.0}));
+    assert_eq!(
+        json["versions"][0],
+        json!({"name": "Kubernetes", "before": "v1.33.0", "after": "v1.34.0"})
+    );
+    assert_eq!(
+        json["durations"][2],
+        json!({"plugin": "e2e", "before": 300.0, "after": 900.0})
+    );
     let page = diff("--format html").run_any().stdout;
-    assert!(page.contains("<td>v1.33.0</td><td><mark>v1.34.0</mark></td>"), "{page}");
-    let both = Sonobuoy::new("results").arg(before.path()).arg(after.path()).run_any().stdout;
-    assert!(both.contains("\n\nVERSION       1  ") && both.contains("\nKubernetes    v1.33.0"), "{both}");
+    assert!(
+        page.contains("<td>v1.33.0</td><td><mark>v1.34.0</mark></td>"),
+        "{page}"
+    );
+    let both = Sonobuoy::new("results")
+        .arg(before.path())
+        .arg(after.path())
+        .run_any()
+        .stdout;
+    assert!(
+        both.contains("\n\nVERSION       1  ") && both.contains("\nKubernetes    v1.33.0"),
+        "{both}"
+    );
 }
 
 #[test]
 fn diff_names_changes() {
     let (before, after) = (run(), run());
     let path = "plugins/check/sonobuoy_results.yaml";
-    let text = after.read(path).replace("{name: dns, status: unknown}", "{name: dns, status: failed}");
+    let text = after.read(path).replace(
+        "{name: dns, status: unknown}",
+        "{name: dns, status: failed}",
+    );
     after.write(path, text.replace("disk", "disk space"));
-    let e2e = after.read("plugins/e2e/sonobuoy_results.yaml").replace("status: skipped", "status: timeout");
+    let e2e = after
+        .read("plugins/e2e/sonobuoy_results.yaml")
+        .replace("status: skipped", "status: timeout");
     after.write(
         "plugins/e2e/sonobuoy_results.yaml",
-        e2e.replace("status: failed\n      details", "status: passed\n      details")
-            .replace("junit.xml", "other.xml"),
+        e2e.replace(
+            "status: failed\n      details",
+            "status: passed\n      details",
+        )
+        .replace("junit.xml", "other.xml"),
     );
     let diff = |words: &str| {
-        let command = Sonobuoy::new("results diff").arg(before.path()).arg(after.path());
+        let command = Sonobuoy::new("results diff")
+            .arg(before.path())
+            .arg(after.path());
         words.split_whitespace().fold(command, Sonobuoy::arg)
     };
     let json: Value = serde_json::from_str(&diff("--format json").run_any().stdout).unwrap();
@@ -433,10 +635,17 @@ fn diff_names_changes() {
     );
     assert_eq!(json["fixed"][0]["test"], "<b>bold</b> & 'quoted' \"name\"");
     let count = |kind: &str| json[kind].as_array().unwrap().len();
-    assert_eq!(["stillFailing", "vanished", "appeared", "changed"].map(count), [0, 4, 4, 0]);
+    assert_eq!(
+        ["stillFailing", "vanished", "appeared", "changed"].map(count),
+        [0, 4, 4, 0]
+    );
     assert_eq!(json["unchanged"], 4);
-    diff("").stdout_has("Newly failing: 2\n  check [n4] (unknown -> failed): dns\n").run();
-    diff("-p e2e").stdout_has("e2e: 1 newly failing, 1 fixed\nUnchanged: 1\n").run();
+    diff("")
+        .stdout_has("Newly failing: 2\n  check [n4] (unknown -> failed): dns\n")
+        .run();
+    diff("-p e2e")
+        .stdout_has("e2e: 1 newly failing, 1 fixed\nUnchanged: 1\n")
+        .run();
     diff("--fail-on failed")
         .stdout_has("Newly failing: 2\n")
         .stderr_has("exit 3: 2 tests newly failing\n")
@@ -452,9 +661,15 @@ fn diff_names_changes() {
         assert!(page.contains(part), "{part}\n{page}");
     }
     for link in page.split("href=\"#").skip(1) {
-        assert!(page.contains(&format!("id=\"{}\"", link.split('"').next().unwrap())), "{link}");
+        assert!(
+            page.contains(&format!("id=\"{}\"", link.split('"').next().unwrap())),
+            "{link}"
+        );
     }
-    diff("-p absent").stderr_has("neither archive has results of the plugin `absent`").status(1).run();
+    diff("-p absent")
+        .stderr_has("neither archive has results of the plugin `absent`")
+        .status(1)
+        .run();
     Sonobuoy::new("results diff").arg(before.path()).arg(before.path()).arg("--fail-on=failed").stdout("Still failing: 1\n  e2e: <b>bold</b> & 'quoted' \"name\"\n\ne2e: 1 still failing\nUnchanged: 10\n").run();
 }
 
@@ -462,8 +677,11 @@ fn diff_names_changes() {
 fn archives_of_the_original_are_compared() {
     let [quick, failed] = ["results-quick-no-failures", "testResultsOutput"]
         .map(|name| fixture(&format!("archives/{name}.tar.gz")));
-    let done =
-        Sonobuoy::new("results diff").arg(&quick).arg(&failed).stdout_has("Newly failing: 3\n").run_any();
+    let done = Sonobuoy::new("results diff")
+        .arg(&quick)
+        .arg(&failed)
+        .stdout_has("Newly failing: 3\n")
+        .run_any();
     assert!(done.stderr.is_empty(), "{}", done.stderr);
 }
 
@@ -498,32 +716,53 @@ fn junit_keeps_classes_messages_and_skip_reasons() {
 #[test]
 fn nodes_without_results_are_named_once() {
     let run = run();
-    let error =
-        |name: &str, error: &str| json!({"queryobj": "Nodes", "namespace": "", "name": name, "error": error});
-    let errors =
-        json!([error("n1/configz", "503"), error("n1/metrics/resource", "504"), error("n2", "silent")]);
+    let error = |name: &str, error: &str| json!({"queryobj": "Nodes", "namespace": "", "name": name, "error": error});
+    let errors = json!([
+        error("n1/configz", "503"),
+        error("n1/metrics/resource", "504"),
+        error("n2", "silent")
+    ]);
     run.write("meta/query-errors.json", errors.to_string());
     let result = |node: &str, end: &str| json!({"plugin": "check", "node": node, "started": "2026-01-01T00:00:10Z", "arrived": null, end: "2026-01-01T00:01:00Z"});
-    let received =
-        [result("n1", "arrived"), result("n2", "arrived"), result("n3", "failed"), result("n4", "arrived")];
+    let received = [
+        result("n1", "arrived"),
+        result("n2", "arrived"),
+        result("n3", "failed"),
+        result("n4", "arrived"),
+    ];
     run.write("meta/results.json", json!(received).to_string());
     let health = json!({"error_summary": {"Errors": {"podlogs/sonobuoy/p/logs/sonobuoy-worker.txt": 2}, "Warnings": {
         "podlogs/sonobuoy/sonobuoy/logs/kube-sonobuoy.txt": 3, "podlogs/ns/p/logs/c.txt": 1,
     }}});
     run.write("meta/clusterhealth.json", health.to_string());
-    let json: Value = serde_json::from_str(&results(&run, "--format json").run_any().stdout).unwrap();
+    let json: Value =
+        serde_json::from_str(&results(&run, "--format json").run_any().stdout).unwrap();
     assert_eq!(
         json["leftOut"],
         json!([{"node": "n1", "error": "configz: 503; metrics/resource: 504"}, {"node": "n2", "error": "silent"}])
     );
-    assert_eq!(json["plugins"][1]["arrivals"][2]["failed"], "2026-01-01T00:01:00Z");
+    assert_eq!(
+        json["plugins"][1]["arrivals"][2]["failed"],
+        "2026-01-01T00:01:00Z"
+    );
     let page = results(&run, "--format html").run_any().stdout;
-    for (node, class) in [("n1", "f-node"), ("n2", "f-node"), ("n3", "f-failed"), ("n4", "f-node")] {
-        let bar = page.lines().find(|line| line.contains(&format!("<title>{node}: 50 s</title>"))).unwrap();
+    for (node, class) in [
+        ("n1", "f-node"),
+        ("n2", "f-node"),
+        ("n3", "f-failed"),
+        ("n4", "f-node"),
+    ] {
+        let bar = page
+            .lines()
+            .find(|line| line.contains(&format!("<title>{node}: 50 s</title>")))
+            .unwrap();
         assert!(bar.contains(&format!("<rect class=\"{class}\"")), "{bar}");
     }
     assert!(page.contains("<h3>Warnings in logs</h3>") && page.contains("podlogs/ns/p/logs/c.txt"));
-    assert!(!page.contains("<h3>Errors in logs</h3>") && !page.contains("kube-sonobuoy.txt"), "own logs");
+    assert!(
+        !page.contains("<h3>Errors in logs</h3>") && !page.contains("kube-sonobuoy.txt"),
+        "own logs"
+    );
 }
 
 #[test]
@@ -533,7 +772,10 @@ fn metadata_files_of_archives_are_bounded() {
     let definition =
         json!({"Definition": {"spec": {"image": "i:1"}, "config-map": {"f": "x".repeat(2 << 20)}}});
     run.write("plugins/e2e/definition.json", definition.to_string());
-    let twice = Sonobuoy::new("results").arg(run.path()).arg(run.path()).arg("--format=json");
+    let twice = Sonobuoy::new("results")
+        .arg(run.path())
+        .arg(run.path())
+        .arg("--format=json");
     twice.stdout_has("\"image of e2e\": \"i:1\"").run();
     for name in ["serverversion.json", "meta/config.json", "meta/info.json"] {
         let before = run.read(name);
@@ -554,25 +796,48 @@ fn lists_of_archives_are_bounded_in_memory() {
     let logs: Vec<_> = (0..100_000).map(|at| format!("\"{at}\":1")).collect();
     let health = "meta/clusterhealth.json";
     for (content, error) in [
-        (format!("{{\"node_health\":{{\"details\":{many}}}}}"), "a list has more than 50000 entries"),
-        (format!("{{\"error_summary\":{{\"Errors\":{{{}}}}}}}", logs.join(",")), "it takes too much memory"),
+        (
+            format!("{{\"node_health\":{{\"details\":{many}}}}}"),
+            "a list has more than 50000 entries",
+        ),
+        (
+            format!(
+                "{{\"error_summary\":{{\"Errors\":{{{}}}}}}}",
+                logs.join(",")
+            ),
+            "it takes too much memory",
+        ),
     ] {
         run.write(health, content);
-        results(&run, "").stderr_has(&format!("`{health}`: {error}")).status(1).run_any();
+        results(&run, "")
+            .stderr_has(&format!("`{health}`: {error}"))
+            .status(1)
+            .run_any();
     }
     run.write(health, "{\"api_version\":\"v1.33.0\"} ignored");
-    for name in ["meta/query-errors.json", "meta/results.json", "meta/run.log"] {
+    for name in [
+        "meta/query-errors.json",
+        "meta/results.json",
+        "meta/run.log",
+    ] {
         let content = format!("[{}{{}}]", "{},".repeat(2_000_000));
         run.write(name, content);
     }
     if cfg!(target_os = "linux") {
         let (command, _folder) = Sonobuoy::new("").command();
         let limited = Command::new("sh")
-            .args(["-c", "ulimit -v 100000; exec \"$0\" results --format json \"$1\""])
+            .args([
+                "-c",
+                "ulimit -v 100000; exec \"$0\" results --format json \"$1\"",
+            ])
             .args([command.get_program(), run.path().as_os_str()])
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&limited.stderr);
-        assert!(limited.status.success() && !limited.stdout.is_empty(), "{:?}: {said}", limited.status);
+        assert!(
+            limited.status.success() && !limited.stdout.is_empty(),
+            "{:?}: {said}",
+            limited.status
+        );
     }
 }

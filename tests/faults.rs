@@ -46,8 +46,13 @@ impl Sent {
 
     /// The definition of a plugin whose workers have this environment.
     fn definition(self, worker_env: &[(&str, String)]) -> String {
-        let script = if self == Self::Folder { FOLDER_SCRIPT } else { FILE_SCRIPT };
-        let variable = |(name, value): &(&str, String)| format!("{{name: {name}, value: \"{value}\"}}");
+        let script = if self == Self::Folder {
+            FOLDER_SCRIPT
+        } else {
+            FILE_SCRIPT
+        };
+        let variable =
+            |(name, value): &(&str, String)| format!("{{name: {name}, value: \"{value}\"}}");
         let env: Vec<String> = worker_env.iter().map(variable).collect();
         format!(
             "sonobuoy-config: {{driver: DaemonSet, plugin-name: p, result-format: raw}}
@@ -66,12 +71,16 @@ spec:
 
 /// A run of `nodes` nodes that send files, with temporary files, home and archive in one folder.
 fn run(nodes: usize) -> (Command, Folder) {
-    let words =
-        "run --local --fail-on incomplete --timeout 4 -p plugin.yaml --retrieve archive --local-nodes";
-    let run = Sonobuoy::new(words).arg(nodes.to_string()).file("plugin.yaml", Sent::File.definition(&[]));
+    let words = "run --local --fail-on incomplete --timeout 4 -p plugin.yaml --retrieve archive --local-nodes";
+    let run = Sonobuoy::new(words)
+        .arg(nodes.to_string())
+        .file("plugin.yaml", Sent::File.definition(&[]));
     let run = run.file("tmp/keep", "");
     let tmp = run.folder().join("tmp");
-    let run = run.env("TMPDIR", tmp).env("SONOBUOY_DONE_FILE_DELAY", "0").env("SONOBUOY_UPLOAD_LIMIT", "2s");
+    let run = run
+        .env("TMPDIR", tmp)
+        .env("SONOBUOY_DONE_FILE_DELAY", "0")
+        .env("SONOBUOY_UPLOAD_LIMIT", "2s");
     run.command()
 }
 
@@ -83,24 +92,45 @@ fn check(case: &str, command: Command, folder: &Folder, nodes: usize) -> ExitSta
 
 /// Like [`check`], for any results.
 #[track_caller]
-fn check_sent(case: &str, mut command: Command, folder: &Folder, nodes: usize, sent: Sent) -> ExitStatus {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+fn check_sent(
+    case: &str,
+    mut command: Command,
+    folder: &Folder,
+    nodes: usize,
+    sent: Sent,
+) -> ExitStatus {
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let watchdog = Watchdog::over(&child);
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!watchdog.bit(), "{case}: still running: {said}");
     assert!(!said.contains("this is a bug"), "{case}: {said}");
     let out = folder.join("archive");
-    let names = if out.is_dir() { Folder::names_of(&out) } else { Vec::new() };
-    assert!(!names.iter().any(|name| name.starts_with('.')), "{case}: {names:?}: {said}");
+    let names = if out.is_dir() {
+        Folder::names_of(&out)
+    } else {
+        Vec::new()
+    };
+    assert!(
+        !names.iter().any(|name| name.starts_with('.')),
+        "{case}: {names:?}: {said}"
+    );
     if output.status.success() || names.iter().any(|name| name.ends_with(".tar.gz")) {
         let archive = Archive::only_one_in(&out);
         assert_eq!(names.len(), 3, "{case}: an archive has a seal: {names:?}");
         let complete = (1..=nodes).all(|number| is_intact(&archive, number, sent));
-        assert!(complete || !output.status.success(), "{case}: exit code 0: {said}");
+        assert!(
+            complete || !output.status.success(),
+            "{case}: exit code 0: {said}"
+        );
         let tree = "plugins/p/sonobuoy_results.yaml";
-        let passed =
-            archive.names().any(|name| name == tree) && archive.text(tree).contains("\nstatus: passed");
+        let passed = archive.names().any(|name| name == tree)
+            && archive.text(tree).contains("\nstatus: passed");
         assert!(complete || !passed, "{case}: passed");
     }
     output.status
@@ -112,8 +142,12 @@ fn is_intact(archive: &Archive, number: usize, sent: Sent) -> bool {
         Some((_, last)) if last.parse::<usize>().is_ok() => last == number.to_string(),
         _ => number == 1,
     };
-    let folders = archive.names().filter_map(|name| name.strip_prefix("plugins/p/results/"));
-    let Some(node) = folders.filter_map(|name| Some(name.split_once('/')?.0)).find(|node| is_node(node))
+    let folders = archive
+        .names()
+        .filter_map(|name| name.strip_prefix("plugins/p/results/"));
+    let Some(node) = folders
+        .filter_map(|name| Some(name.split_once('/')?.0))
+        .find(|node| is_node(node))
     else {
         return false;
     };
@@ -139,7 +173,11 @@ pub fn injector(folder: &Folder) -> Option<PathBuf> {
         .arg("-ldl")
         .output()
         .unwrap();
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert!(
+        built.status.success(),
+        "{}",
+        String::from_utf8_lossy(&built.stderr)
+    );
     Some(library)
 }
 
@@ -156,7 +194,9 @@ impl Fault {
     fn of(seed: u64) -> Self {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut pick = |most: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) % most
         };
         let calls = [
@@ -175,7 +215,11 @@ impl Fault {
         ];
         let (call, most) = calls[usize::try_from(pick(calls.len() as u64)).unwrap()];
         // EIO, ENOSPC, EMFILE, EACCES, EDQUOT; for transfers EIO, EIO, a short one, EINTR, ENOSPC
-        let errors = if matches!(call, "read" | "write") { [5, 5, 0, 4, 28] } else { [5, 28, 24, 13, 122] };
+        let errors = if matches!(call, "read" | "write") {
+            [5, 5, 0, 4, 28]
+        } else {
+            [5, 28, 24, 13, 122]
+        };
         let error = errors[usize::try_from(pick(5)).unwrap()];
         let mut count = [1, 2, 5, 0, -1][usize::try_from(pick(5)).unwrap()];
         if error == 4 && count == 0 {
@@ -183,12 +227,20 @@ impl Fault {
             count = 20;
         }
         let in_worker = pick(2) == 1;
-        let sent = if pick(2) == 1 { Sent::Folder } else { Sent::File };
+        let sent = if pick(2) == 1 {
+            Sent::Folder
+        } else {
+            Sent::File
+        };
         // A worker makes few calls.
         let most = if in_worker { most / 3 } else { most };
         // Every first call would be every call.
         let first = pick(most) + if count == -1 { 2 } else { 1 };
-        Self { request: format!("{call} {first} {count} {error}"), in_worker, sent }
+        Self {
+            request: format!("{call} {first} {count} {error}"),
+            in_worker,
+            sent,
+        }
     }
 
     /// The environment of a disturbed process, of which files in `below` are concerned.
@@ -207,9 +259,14 @@ impl Fault {
 #[test]
 fn no_injected_fault_makes_an_incomplete_run_pass() {
     let folder = Folder::new();
-    let Some(library) = injector(&folder) else { return };
+    let Some(library) = injector(&folder) else {
+        return;
+    };
     // Another starting seed is another set of faults.
-    let from = std::env::var("SONOBUOY_FAULTS_FROM").ok().and_then(|from| from.parse().ok()).unwrap_or(0);
+    let from = std::env::var("SONOBUOY_FAULTS_FROM")
+        .ok()
+        .and_then(|from| from.parse().ok())
+        .unwrap_or(0);
     let (next, hits) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
@@ -219,11 +276,18 @@ fn no_injected_fault_makes_an_incomplete_run_pass() {
                     let (mut command, own) = run(NODES);
                     let hit = folder.join(&format!("hit-{seed}"));
                     let env = fault.env(&library, own.path(), &hit);
-                    let (worker_env, our_env) =
-                        if fault.in_worker { (&env[..], &[][..]) } else { (&[][..], &env[..]) };
+                    let (worker_env, our_env) = if fault.in_worker {
+                        (&env[..], &[][..])
+                    } else {
+                        (&[][..], &env[..])
+                    };
                     own.write("plugin.yaml", fault.sent.definition(worker_env));
                     command.envs(our_env.iter().cloned());
-                    let side = if fault.in_worker { "worker" } else { "aggregator" };
+                    let side = if fault.in_worker {
+                        "worker"
+                    } else {
+                        "aggregator"
+                    };
                     let case = format!("seed {}: {} in the {side}", from + seed, fault.request);
                     check_sent(&case, command, &own, NODES, fault.sent);
                     hits.fetch_add(usize::from(hit.exists()), Ordering::Relaxed);
@@ -239,7 +303,11 @@ fn no_injected_fault_makes_an_incomplete_run_pass() {
 fn run_with_fault_at(end: &str, request: &str, sent: Sent) -> Option<(ExitStatus, Archive)> {
     let (mut command, folder) = run(1);
     let library = injector(&folder)?;
-    let fault = Fault { request: request.into(), in_worker: true, sent };
+    let fault = Fault {
+        request: request.into(),
+        in_worker: true,
+        sent,
+    };
     let hit = folder.join("hit");
     let mut env = fault.env(&library, folder.path(), &hit).to_vec();
     env.push(("FAULTS_AT", end.into()));
@@ -254,10 +322,15 @@ fn run_with_fault_at(end: &str, request: &str, sent: Sent) -> Option<(ExitStatus
 #[test]
 fn failing_result_file_is_reported_at_once() {
     for (end, sent) in [("/results/out", Sent::File), ("/sub/2", Sent::Folder)] {
-        let Some((status, archive)) = run_with_fault_at(end, "read 1 0 5", sent) else { return };
+        let Some((status, archive)) = run_with_fault_at(end, "read 1 0 5", sent) else {
+            return;
+        };
         assert!(!status.success());
         let error = archive.text(&archive.named("/error.json"));
-        assert!(error.contains("cannot read `") && error.contains("Input/output error"), "{error}");
+        assert!(
+            error.contains("cannot read `") && error.contains("Input/output error"),
+            "{error}"
+        );
         assert!(error.contains(end) && !error.contains("timeout"), "{error}");
     }
 }
@@ -272,7 +345,9 @@ fn passing_error_of_the_disk_loses_no_result() {
         ("/results/done", "read 1 1 5", Sent::File),
     ];
     for (end, request, sent) in cases {
-        let Some((status, _)) = run_with_fault_at(end, request, sent) else { return };
+        let Some((status, _)) = run_with_fault_at(end, request, sent) else {
+            return;
+        };
         assert!(status.success(), "{request} at {end}");
     }
 }
@@ -281,9 +356,19 @@ fn passing_error_of_the_disk_loses_no_result() {
 fn limited(command: &Command, folder: &Folder, limits: &str, before: &[&str]) -> Command {
     let mut words = before.iter().copied().chain(["sh", "-c"]);
     let mut limited = Command::new(words.next().unwrap());
-    limited.args(words).arg(format!("{limits}; exec \"$0\" \"$@\"")).arg(command.get_program());
-    limited.args(command.get_args()).current_dir(folder.path()).env_clear();
-    limited.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    limited
+        .args(words)
+        .arg(format!("{limits}; exec \"$0\" \"$@\""))
+        .arg(command.get_program());
+    limited
+        .args(command.get_args())
+        .current_dir(folder.path())
+        .env_clear();
+    limited.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     limited
 }
 
@@ -302,11 +387,21 @@ fn exhausted_files_and_threads_fail_nodes_without_hanging() {
     for count in [12, 20, 40] {
         let (command, folder) = run(8);
         let limit = format!("ulimit -u {count}");
-        let nobody = ["setpriv", "--reuid=65533", "--regid=65534", "--clear-groups"];
+        let nobody = [
+            "setpriv",
+            "--reuid=65533",
+            "--regid=65534",
+            "--clear-groups",
+        ];
         if is_root {
             open_to_all(folder.path());
         }
-        let command = limited(&command, &folder, &limit, if is_root { &nobody } else { &[] });
+        let command = limited(
+            &command,
+            &folder,
+            &limit,
+            if is_root { &nobody } else { &[] },
+        );
         check(&limit, command, &folder, 8);
     }
 }
@@ -349,14 +444,19 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(self.0.path()).status();
+        let _ = Command::new("umount")
+            .arg("--lazy")
+            .arg(self.0.path())
+            .status();
     }
 }
 
 #[test]
 fn temporarily_full_disk_loses_no_result_silently() {
     for stage in 0..10 {
-        let Some(disk) = Disk::new("100m") else { return };
+        let Some(disk) = Disk::new("100m") else {
+            return;
+        };
         let (mut command, folder) = run(NODES);
         command.env("TMPDIR", disk.0.path());
         let full = Duration::from_millis(100 * stage);
@@ -400,12 +500,18 @@ fn full_disk_keeps_the_previous_page() {
 fn archive_without_room_for_its_seal_is_not_kept() {
     let mut ends = std::collections::BTreeSet::new();
     for pages in 1..6 {
-        let Some(disk) = Disk::new(&format!("{}k", 4 * pages)) else { return };
+        let Some(disk) = Disk::new(&format!("{}k", 4 * pages)) else {
+            return;
+        };
         let (command, folder) = run(1);
         std::os::unix::fs::symlink(disk.0.path(), folder.join("archive")).unwrap();
         let status = check(&format!("{pages} pages"), command, &folder, 1);
         let names = disk.0.names();
-        assert_eq!(names.len(), if status.success() { 3 } else { 0 }, "{names:?}");
+        assert_eq!(
+            names.len(),
+            if status.success() { 3 } else { 0 },
+            "{names:?}"
+        );
         ends.insert((status.success(), names.len()));
     }
     assert_eq!(ends.len(), 2, "no disk was too small, or all were");
@@ -414,17 +520,26 @@ fn archive_without_room_for_its_seal_is_not_kept() {
 #[test]
 fn archive_and_seal_stay_together_when_a_sync_fails() {
     let folder = Folder::new();
-    let Some(library) = injector(&folder) else { return };
+    let Some(library) = injector(&folder) else {
+        return;
+    };
     let mut failures = 0;
     // Three files are synced, each with its folder; a failed archive is packed once more.
     for number in 1..=6 {
         let (mut command, own) = run(1);
-        command.env("LD_PRELOAD", &library).env("FAULTS", format!("sync {number} 1 5"));
-        command.env("FAULTS_BELOW", own.join("archive")).env("FAULTS_HIT", folder.join("hit"));
+        command
+            .env("LD_PRELOAD", &library)
+            .env("FAULTS", format!("sync {number} 1 5"));
+        command
+            .env("FAULTS_BELOW", own.join("archive"))
+            .env("FAULTS_HIT", folder.join("hit"));
         let status = check(&format!("sync {number}"), command, &own, 1);
         failures += u32::from(!status.success());
         let files = own.join("archive").read_dir().unwrap().count();
-        assert!(files == 3 || files == 0 && !status.success(), "sync {number}: {files} files");
+        assert!(
+            files == 3 || files == 0 && !status.success(),
+            "sync {number}: {files} files"
+        );
     }
     assert!(failures > 0, "no sync failed");
 }
@@ -437,7 +552,8 @@ fn half_closing(to: String, bytes: u64) -> String {
     std::thread::spawn(move || {
         for (number, worker) in listener.incoming().enumerate() {
             let (mut worker, aggregator) = (worker.unwrap(), TcpStream::connect(&to).unwrap());
-            let (mut answers, mut back) = (aggregator.try_clone().unwrap(), worker.try_clone().unwrap());
+            let (mut answers, mut back) =
+                (aggregator.try_clone().unwrap(), worker.try_clone().unwrap());
             std::thread::spawn(move || {
                 let _ = std::io::copy(&mut answers, &mut back);
                 let _ = back.shutdown(Shutdown::Both);
@@ -459,12 +575,19 @@ fn half_closed_connection_is_retried() {
         for bytes in [2_500, 200_000, 1_000_000] {
             with_aggregator(Limits::default(), |aggregator| {
                 let mut access = aggregator.access.clone();
-                let to = access.aggregator_url.strip_prefix("https://").unwrap().to_owned();
+                let to = access
+                    .aggregator_url
+                    .strip_prefix("https://")
+                    .unwrap()
+                    .to_owned();
                 access.aggregator_url = format!("https://{}", half_closing(to, bytes));
                 let client = client::Client::new(&access, ResultId::on_node("p", "n")).unwrap();
                 let content = vec![b'x'; size];
                 let sent = client.submit_bytes("result", &content);
-                assert!(matches!(sent, Ok(client::Submitted::Accepted)), "{size} {bytes}: {sent:?}");
+                assert!(
+                    matches!(sent, Ok(client::Submitted::Accepted)),
+                    "{size} {bytes}: {sent:?}"
+                );
                 assert_eq!(aggregator.stored().map(String::into_bytes), Some(content));
             });
         }
@@ -477,7 +600,11 @@ fn relative_tmpdir_works_and_an_empty_one_is_ignored() {
         let (mut command, folder) = run(1);
         command.env("TMPDIR", given);
         assert!(check(given, command, &folder, 1).success());
-        assert_eq!(folder.names(), [".sonobuoy", "archive", "plugin.yaml", "tmp"], "{given:?}");
+        assert_eq!(
+            folder.names(),
+            [".sonobuoy", "archive", "plugin.yaml", "tmp"],
+            "{given:?}"
+        );
         assert_eq!(Folder::names_of(&folder.join("tmp")), ["keep"]);
     }
 }
@@ -494,19 +621,26 @@ fn reported_error(script: &str, limit: u32) -> String {
     Archive::only_one_in(done.folder.path()).text("plugins/p/errors/global/error.json")
 }
 
-const GROWING_FILE: &str = "cd $RESULTS_DIR; head -c 20000000 /dev/zero > r; ls -d $RESULTS_DIR/r > done;
+const GROWING_FILE: &str =
+    "cd $RESULTS_DIR; head -c 20000000 /dev/zero > r; ls -d $RESULTS_DIR/r > done;
     while :; do echo line >> r; done";
 
 #[test]
 fn growing_file_is_reported_with_the_reason() {
     let error = reported_error(GROWING_FILE, 60);
-    assert!(error.contains("it changed while it was sent, 5 times"), "{error}");
+    assert!(
+        error.contains("it changed while it was sent, 5 times"),
+        "{error}"
+    );
 }
 
 #[test]
 fn change_of_a_result_explains_a_time_limit() {
     let error = reported_error(GROWING_FILE, 6);
-    assert!(error.contains("`r` changed while it was sent; timeout: no result within"), "{error}");
+    assert!(
+        error.contains("`r` changed while it was sent; timeout: no result within"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -514,7 +648,10 @@ fn growing_folder_is_reported_with_the_file() {
     let script = "cd $RESULTS_DIR; mkdir -p d/sub; head -c 20000000 /dev/urandom > d/sub/r; ls -d $RESULTS_DIR/d > done;
         while :; do echo line >> d/sub/r; done";
     let error = reported_error(script, 90);
-    assert!(error.contains("/d/sub/r`: it changed while it was packed, 5 times"), "{error}");
+    assert!(
+        error.contains("/d/sub/r`: it changed while it was packed, 5 times"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -541,12 +678,17 @@ spec:
     let done = run.env("SONOBUOY_DONE_FILE_DELAY", "0").run_any();
     let archive = Archive::only_one_in(done.folder.path());
     assert_eq!(archive.text("plugins/p/results/global/r"), "shorter\n");
-    let many = archive.names().filter(|name| name.starts_with("plugins/p/results/global/many/")).count();
+    let many = archive
+        .names()
+        .filter(|name| name.starts_with("plugins/p/results/global/many/"))
+        .count();
     assert_eq!(many, 7);
 }
 
 #[test]
 fn worker_runtime_errors_print_no_usage() {
-    let worker = Sonobuoy::new("worker global").status(1).stderr_has("not set in the environment");
+    let worker = Sonobuoy::new("worker global")
+        .status(1)
+        .stderr_has("not set in the environment");
     assert!(!worker.run_any().stderr.contains("Usage"));
 }

@@ -27,19 +27,29 @@ fn generated(words: &str) -> Vec<Value> {
 
 #[track_caller]
 pub fn named<'v>(objects: &'v [Value], kind: &str, name: &str) -> &'v Value {
-    let found = objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+    let found = objects
+        .iter()
+        .find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
     found.unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
 /// A plugin's definition within the manifest.
 #[track_caller]
 pub fn definition(objects: &[Value], plugin: &str) -> Value {
-    let data =
-        named(objects, "ConfigMap", "sonobuoy-plugins-cm")["data"].as_object().cloned().unwrap_or_default();
-    let all: Vec<Value> =
-        data.values().map(|text| serde_yaml::from_str(text.as_str().unwrap()).unwrap()).collect();
-    let found = all.iter().find(|value| value["sonobuoy-config"]["plugin-name"] == plugin);
-    found.unwrap_or_else(|| panic!("no plugin {plugin}")).clone()
+    let data = named(objects, "ConfigMap", "sonobuoy-plugins-cm")["data"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
+    let all: Vec<Value> = data
+        .values()
+        .map(|text| serde_yaml::from_str(text.as_str().unwrap()).unwrap())
+        .collect();
+    let found = all
+        .iter()
+        .find(|value| value["sonobuoy-config"]["plugin-name"] == plugin);
+    found
+        .unwrap_or_else(|| panic!("no plugin {plugin}"))
+        .clone()
 }
 
 /// The value of a variable of a plugin's container.
@@ -56,8 +66,14 @@ fn configuration(objects: &[Value]) -> Value {
 #[test]
 fn gen_prints_rejected_names_with_a_warning() {
     // As in the original's documentation.
-    let done = Sonobuoy::new("gen plugin -n myPlugin -i i").stderr_has("run it under another name").run_any();
-    assert!(done.stdout.contains("plugin-name: myPlugin"), "{}", done.stdout);
+    let done = Sonobuoy::new("gen plugin -n myPlugin -i i")
+        .stderr_has("run it under another name")
+        .run_any();
+    assert!(
+        done.stdout.contains("plugin-name: myPlugin"),
+        "{}",
+        done.stdout
+    );
 }
 
 #[test]
@@ -71,13 +87,18 @@ fn gen_output_equals_the_originals() {
         .stdout_golden("gen/gen-plugin-e2e.golden")
         .run();
     let done =
-        Sonobuoy::new("gen --aggregator-permissions=clusterRead --kubernetes-version=ignore").run_any();
+        Sonobuoy::new("gen --aggregator-permissions=clusterRead --kubernetes-version=ignore")
+            .run_any();
     let version = format!("v{}", env!("CARGO_PKG_VERSION"));
     let ours = done
         .stdout
         .replace(&version, "*STATIC_FOR_TESTING*")
         .replace("localhost/sonobuoy", "sonobuoy/sonobuoy");
-    assert_same("clusterRead", &fixture_text("gen/gen-aggregator-permissions-clusterRead.golden"), &ours);
+    assert_same(
+        "clusterRead",
+        &fixture_text("gen/gen-aggregator-permissions-clusterRead.golden"),
+        &ours,
+    );
 }
 
 /// Whether `came` contains everything in `given`, apart from values that change with every run.
@@ -87,7 +108,9 @@ fn flags_override_the_configuration_file() {
     let text = r#"{"namespace": "ours", "Server": {"timeoutseconds": 5, "bindport": 9090}, "ImagePullSecrets": "s",
         "CustomAnnotations": {"a": "b"}, "AggregatorTolerations": [{"key": "k", "operator": "Equal", "value": "v"}],
         "ProgressUpdatesPort": "1234", "ResultsDir": "/r", "WorkerImage": "w", "SkipPlugins": false}"#;
-    let call = Sonobuoy::new(&format!("gen {VERSION} --config c.json --timeout 7 --sonobuoy-image mine"));
+    let call = Sonobuoy::new(&format!(
+        "gen {VERSION} --config c.json --timeout 7 --sonobuoy-image mine"
+    ));
     let objects = objects(call.file("c.json", text));
     let config = configuration(&objects);
     assert_eq!(config["Namespace"], "ours");
@@ -101,8 +124,14 @@ fn flags_override_the_configuration_file() {
     assert_eq!(pod["metadata"]["annotations"], json!({"a": "b"}));
     assert_eq!(pod["spec"]["containers"][0]["image"], "mine");
     assert_eq!(pod["spec"]["imagePullSecrets"], json!([{"name": "s"}]));
-    assert_eq!(pod["spec"]["tolerations"][1], json!({"key": "k", "operator": "Equal", "value": "v"}));
-    assert_eq!(named(&objects, "Service", "sonobuoy-aggregator")["spec"]["ports"][0]["port"], 9090);
+    assert_eq!(
+        pod["spec"]["tolerations"][1],
+        json!({"key": "k", "operator": "Equal", "value": "v"})
+    );
+    assert_eq!(
+        named(&objects, "Service", "sonobuoy-aggregator")["spec"]["ports"][0]["port"],
+        9090
+    );
     assert_eq!(
         named(&objects, "ClusterRole", "sonobuoy-serviceaccount-ours")["metadata"]["labels"]["namespace"],
         "ours"
@@ -116,18 +145,32 @@ fn flags_override_the_configuration_file() {
     assert_eq!(env(&e2e["spec"], "RESULTS_DIR"), Some("/r"));
     assert_eq!(e2e["spec"]["volumeMounts"][0]["mountPath"], "/r");
 
-    let done = Sonobuoy::new("gen config --config c.json -n flag").file("c.json", text).run_any();
-    assert_eq!(serde_json::from_str::<Value>(&done.stdout).unwrap()["Namespace"], "flag");
+    let done = Sonobuoy::new("gen config --config c.json -n flag")
+        .file("c.json", text)
+        .run_any();
+    assert_eq!(
+        serde_json::from_str::<Value>(&done.stdout).unwrap()["Namespace"],
+        "flag"
+    );
     assert_eq!(done.stdout.lines().count(), 1);
 
     let odd = r#"{"AggregatorTolerations": [{"operator": "Exists", "tolerationSeconds": "5"}], "ImagePullPolicy": "",
         "ForceImagePullPolicy": true}"#;
     let unforced = generated_with("c.json", odd, "--config c.json");
-    assert_eq!(named(&unforced, "Pod", "sonobuoy")["spec"]["tolerations"][1], json!({"operator": "Exists"}));
-    assert_eq!(definition(&unforced, "e2e")["spec"].get("imagePullPolicy"), None);
+    assert_eq!(
+        named(&unforced, "Pod", "sonobuoy")["spec"]["tolerations"][1],
+        json!({"operator": "Exists"})
+    );
+    assert_eq!(
+        definition(&unforced, "e2e")["spec"].get("imagePullPolicy"),
+        None
+    );
 
     let none = generated_with("c.json", r#"{"SkipPlugins": true}"#, "--config c.json");
-    assert_eq!(named(&none, "ConfigMap", "sonobuoy-plugins-cm").get("data"), None);
+    assert_eq!(
+        named(&none, "ConfigMap", "sonobuoy-plugins-cm").get("data"),
+        None
+    );
 }
 
 fn generated_with(name: &str, content: &str, words: &str) -> Vec<Value> {
@@ -148,36 +191,86 @@ fn aggregator_manifest_follows_flags() {
     let container = &pod["containers"][0];
     assert_eq!(
         container["args"],
-        json!(["aggregator", "--no-exit", "--level=warn", "-v=3", "--alsologtostderr"])
+        json!([
+            "aggregator",
+            "--no-exit",
+            "--level=warn",
+            "-v=3",
+            "--alsologtostderr"
+        ])
     );
     assert_eq!(container["imagePullPolicy"], "Always");
-    let names: Vec<_> = container["env"].as_array().unwrap().iter().map(|env| env["name"].clone()).collect();
+    let names: Vec<_> = container["env"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|env| env["name"].clone())
+        .collect();
     assert_eq!(names, ["A", "B", "SONOBUOY_ADVERTISE_IP"]);
     let own = generated("--plugin-env sonobuoy.SONOBUOY_ADVERTISE_IP=host");
     let env = &named(&own, "Pod", "sonobuoy")["spec"]["containers"][0]["env"];
-    assert_eq!(env, &json!([{"name": "SONOBUOY_ADVERTISE_IP", "value": "host"}]));
+    assert_eq!(
+        env,
+        &json!([{"name": "SONOBUOY_ADVERTISE_IP", "value": "host"}])
+    );
     let labels = &named(&objects, "Namespace", "ns")["metadata"]["labels"];
-    assert_eq!(labels, &json!({"pod-security.kubernetes.io/enforce": "baseline"}));
-    assert!(!objects.iter().any(|object| object["kind"] == "ServiceAccount"));
+    assert_eq!(
+        labels,
+        &json!({"pod-security.kubernetes.io/enforce": "baseline"})
+    );
+    assert!(
+        !objects
+            .iter()
+            .any(|object| object["kind"] == "ServiceAccount")
+    );
     let binding = named(&objects, "ClusterRoleBinding", "sonobuoy-serviceaccount-ns");
-    assert_eq!(binding["subjects"], json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "ns"}]));
-    assert_eq!(definition(&objects, "e2e")["podSpec"]["serviceAccountName"], "robot");
-    assert_eq!(definition(&objects, "e2e")["spec"]["imagePullPolicy"], "Always");
+    assert_eq!(
+        binding["subjects"],
+        json!([{"kind": "ServiceAccount", "name": "robot", "namespace": "ns"}])
+    );
+    assert_eq!(
+        definition(&objects, "e2e")["podSpec"]["serviceAccountName"],
+        "robot"
+    );
+    assert_eq!(
+        definition(&objects, "e2e")["spec"]["imagePullPolicy"],
+        "Always"
+    );
 }
 
 #[test]
 fn permissions_select_the_roles() {
     let kinds = |words: &str| -> Vec<String> {
-        generated(words).iter().map(|object| object["kind"].as_str().unwrap().to_owned()).collect()
+        generated(words)
+            .iter()
+            .map(|object| object["kind"].as_str().unwrap().to_owned())
+            .collect()
     };
     let rest = ["ConfigMap", "ConfigMap", "Pod", "Service"];
     for (words, first) in [
-        ("", &["Namespace", "ServiceAccount", "ClusterRoleBinding", "ClusterRole"][..]),
+        (
+            "",
+            &[
+                "Namespace",
+                "ServiceAccount",
+                "ClusterRoleBinding",
+                "ClusterRole",
+            ][..],
+        ),
         ("--rbac disable", &["Namespace", "ServiceAccount"]),
-        ("--aggregator-permissions namespaceAdmin", &["ServiceAccount", "RoleBinding", "Role"]),
+        (
+            "--aggregator-permissions namespaceAdmin",
+            &["ServiceAccount", "RoleBinding", "Role"],
+        ),
         (
             "--aggregator-permissions clusterRead",
-            &["ServiceAccount", "ClusterRoleBinding", "ClusterRole", "RoleBinding", "Role"],
+            &[
+                "ServiceAccount",
+                "ClusterRoleBinding",
+                "ClusterRole",
+                "RoleBinding",
+                "Role",
+            ],
         ),
     ] {
         assert_eq!(kinds(words), [first, &rest[..]].concat(), "{words}");
@@ -194,19 +287,48 @@ fn modes_and_flags_select_the_tests() {
     let skip = some(r"\[Disruptive\]|NoExecuteTaintManager");
     for (words, expected) in [
         ("", [some(r"\[Conformance\]"), skip.clone(), some("false")]),
-        ("--mode Quick", [some("Pods should be submitted and removed"), None, some("false")]),
-        ("-m certified-conformance", [some(r"\[Conformance\]"), None, some("false")]),
+        (
+            "--mode Quick",
+            [
+                some("Pods should be submitted and removed"),
+                None,
+                some("false"),
+            ],
+        ),
+        (
+            "-m certified-conformance",
+            [some(r"\[Conformance\]"), None, some("false")],
+        ),
         ("--e2e-focus x", [some("x"), skip.clone(), some("false")]),
-        ("--e2e-skip=", [some(r"\[Conformance\]"), None, some("false")]),
-        ("--e2e-parallel y --e2e-skip z", [some(r"\[Conformance\]"), some("z"), some("y")]),
-        ("--plugin-env e2e.E2E_SKIP --plugin-env e2e.E2E_FOCUS=a=b", [some("a=b"), None, some("false")]),
-        ("--plugin-env e2e.E2E_FOCUS=a --e2e-focus b", [some("b"), skip.clone(), some("false")]),
-        ("--e2e-focus b --plugin-env e2e.E2E_FOCUS=a", [some("a"), skip, some("false")]),
+        (
+            "--e2e-skip=",
+            [some(r"\[Conformance\]"), None, some("false")],
+        ),
+        (
+            "--e2e-parallel y --e2e-skip z",
+            [some(r"\[Conformance\]"), some("z"), some("y")],
+        ),
+        (
+            "--plugin-env e2e.E2E_SKIP --plugin-env e2e.E2E_FOCUS=a=b",
+            [some("a=b"), None, some("false")],
+        ),
+        (
+            "--plugin-env e2e.E2E_FOCUS=a --e2e-focus b",
+            [some("b"), skip.clone(), some("false")],
+        ),
+        (
+            "--e2e-focus b --plugin-env e2e.E2E_FOCUS=a",
+            [some("a"), skip, some("false")],
+        ),
     ] {
         assert_eq!(e2e(words), expected, "{words}");
     }
-    let archive =
-        |name: &str| format!("--rerun-failed {}", fixture(&format!("archives/{name}.tar.gz")).display());
+    let archive = |name: &str| {
+        format!(
+            "--rerun-failed {}",
+            fixture(&format!("archives/{name}.tar.gz")).display()
+        )
+    };
     let [focus, skip, _] = e2e(&archive("testResultsOutput"));
     assert!(focus.unwrap().starts_with(r"\[sig-storage\] CSI Volumes") && skip.is_none());
     let tree = "name: e2e\nitems:\n- {name: '[It] a (b)', status: failed}\n- {name: c, status: timeout}\n\
@@ -215,34 +337,67 @@ fn modes_and_flags_select_the_tests() {
         .file("old/meta/info.json", r#"{"plugins": ["e2e"]}"#)
         .file("old/meta/config.json", r#"{"Version": "v0.57.5"}"#)
         .file("old/plugins/e2e/sonobuoy_results.yaml", tree);
-    assert_eq!(env(&objects(call)[0]["spec"], "E2E_FOCUS"), Some(r" a \(b\)|c|c"));
+    assert_eq!(
+        env(&objects(call)[0]["spec"], "E2E_FOCUS"),
+        Some(r" a \(b\)|c|c")
+    );
     for (words, expected) in [
         (archive("results-quick-no-failures"), "no e2e test failed"),
         ("--rerun-failed none".into(), "--rerun-failed none: "),
         ("--rerun-failed .".into(), "--rerun-failed .: "),
     ] {
-        Sonobuoy::new(&format!("gen {VERSION} {words}")).status(1).stderr_has(expected).run();
+        Sonobuoy::new(&format!("gen {VERSION} {words}"))
+            .status(1)
+            .stderr_has(expected)
+            .run();
     }
     let lite = e2e("--mode conformance-lite");
-    assert!(lite[1].as_ref().unwrap().starts_with("Serial|Slow|Disruptive|") && lite[2] == some("true"));
+    assert!(
+        lite[1]
+            .as_ref()
+            .unwrap()
+            .starts_with("Serial|Slow|Disruptive|")
+            && lite[2] == some("true")
+    );
 }
 
 #[test]
 fn image_flags_apply_in_order() {
-    let image = |plugin: &str, words: &str| definition(&generated(words), plugin)["spec"]["image"].clone();
+    let image =
+        |plugin: &str, words: &str| definition(&generated(words), plugin)["spec"]["image"].clone();
     for (plugin, words, expected) in [
         ("e2e", "", "registry.k8s.io/conformance:v1.30.0"),
         ("e2e", "--kube-conformance-image mine:1", "mine:1"),
-        ("e2e", "--plugin-image e2e:reg:5000/a:$SONOBUOY_K8S_VERSION", "reg:5000/a:v1.30.0"),
-        ("e2e", "--kube-conformance-image a --plugin-image e2e:b", "b"),
+        (
+            "e2e",
+            "--plugin-image e2e:reg:5000/a:$SONOBUOY_K8S_VERSION",
+            "reg:5000/a:v1.30.0",
+        ),
+        (
+            "e2e",
+            "--kube-conformance-image a --plugin-image e2e:b",
+            "b",
+        ),
         (
             "e2e",
             "--kube-conformance-image a --kubernetes-version v1.31",
             "registry.k8s.io/conformance:v1.31.0",
         ),
-        ("e2e", "--registry reg:5000/x", "reg:5000/x/conformance:v1.30.0"),
-        ("e2e", "--registry reg:5000/x/ --plugin-image e2e:reg:5000/x/deep/c:1", "reg:5000/x/deep/c:1"),
-        ("e2e", "--registry reg:5000/x --plugin-image e2e:reg:5000/xy/deep/c:1", "reg:5000/x/c:1"),
+        (
+            "e2e",
+            "--registry reg:5000/x",
+            "reg:5000/x/conformance:v1.30.0",
+        ),
+        (
+            "e2e",
+            "--registry reg:5000/x/ --plugin-image e2e:reg:5000/x/deep/c:1",
+            "reg:5000/x/deep/c:1",
+        ),
+        (
+            "e2e",
+            "--registry reg:5000/x --plugin-image e2e:reg:5000/xy/deep/c:1",
+            "reg:5000/x/c:1",
+        ),
         ("systemd-logs", "--systemd-logs-image logs", "logs"),
         ("systemd-logs", "--registry r", "r/systemd-logs:v0.4"),
     ] {
@@ -250,22 +405,39 @@ fn image_flags_apply_in_order() {
     }
     let file = "sonobuoy-config: {driver: job, plugin-name: e2e}\nspec: {image: 'a:$SONOBUOY_K8S_VERSION', env: [{name: E2E_FOCUS, value: mine}]}\n";
     let own = definition(&generated_with("p.yaml", file, "-p p.yaml"), "e2e");
-    assert_eq!((&own["spec"]["image"], env(&own["spec"], "E2E_FOCUS")), (&json!("a:v1.30.0"), Some("mine")));
+    assert_eq!(
+        (&own["spec"]["image"], env(&own["spec"], "E2E_FOCUS")),
+        (&json!("a:v1.30.0"), Some("mine"))
+    );
     assert_eq!(own["sonobuoy-config"]["driver"], "job", "as it was written");
     assert_eq!(own["spec"].get("imagePullPolicy"), None);
-    let forced =
-        generated_with("p.yaml", file, "-p p.yaml --force-image-pull-policy --image-pull-policy Never");
-    assert_eq!(definition(&forced, "e2e")["spec"]["imagePullPolicy"], "Never");
+    let forced = generated_with(
+        "p.yaml",
+        file,
+        "-p p.yaml --force-image-pull-policy --image-pull-policy Never",
+    );
+    assert_eq!(
+        definition(&forced, "e2e")["spec"]["imagePullPolicy"],
+        "Never"
+    );
 }
 
 #[test]
 fn plugins_receive_the_configured_port() {
     let objects = generated("-p systemd-logs -p host-facts -p e2e -p network");
     let port = |plugin: &str| {
-        env(&definition(&objects, plugin)["spec"], "SONOBUOY_PROGRESS_PORT").map(str::to_owned)
+        env(
+            &definition(&objects, plugin)["spec"],
+            "SONOBUOY_PROGRESS_PORT",
+        )
+        .map(str::to_owned)
     };
-    let ports = ["e2e", "host-facts", "network", "systemd-logs"].map(|plugin| port(plugin).unwrap());
-    assert_eq!(ports, ["8099"; 4], "in the network of a node the aggregator chooses another");
+    let ports =
+        ["e2e", "host-facts", "network", "systemd-logs"].map(|plugin| port(plugin).unwrap());
+    assert_eq!(
+        ports, ["8099"; 4],
+        "in the network of a node the aggregator chooses another"
+    );
 }
 
 #[test]
@@ -305,15 +477,30 @@ fn e2e_files_are_part_of_the_manifest() {
             {"name": "sonobuoy-e2e-vol", "configMap": {"name": "plugin-e2e-cm"}},
         ])
     );
-    let mounts: Vec<_> =
-        e2e["spec"]["volumeMounts"].as_array().unwrap().iter().map(|m| m["mountPath"].clone()).collect();
-    assert_eq!(mounts, ["/root/.ssh", "/tmp/sonobuoy/credentials", config, "/tmp/sonobuoy/results"]);
+    let mounts: Vec<_> = e2e["spec"]["volumeMounts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| m["mountPath"].clone())
+        .collect();
+    assert_eq!(
+        mounts,
+        [
+            "/root/.ssh",
+            "/tmp/sonobuoy/credentials",
+            config,
+            "/tmp/sonobuoy/results"
+        ]
+    );
     let docker = named(&objects, "Secret", "auth-repo-cred");
     assert_eq!(
         (&docker["type"], &docker["metadata"]["namespace"]),
         (&json!("kubernetes.io/dockerconfigjson"), &json!("sonobuoy"))
     );
-    assert_eq!(docker["data"], json!({".dockerconfigjson": "eyJhdXRocyI6IHt9fQ=="}));
+    assert_eq!(
+        docker["data"],
+        json!({".dockerconfigjson": "eyJhdXRocyI6IHt9fQ=="})
+    );
     let key = named(&objects, "Secret", "ssh-key");
     assert_eq!(
         (&key["data"], &key["metadata"]["namespace"]),
@@ -328,21 +515,33 @@ fn e2e_files_are_part_of_the_manifest() {
         named(&objects, "Pod", "sonobuoy")["spec"]["imagePullSecrets"],
         json!([{"name": "auth-repo-cred"}])
     );
-    assert_eq!(env(&definition(&generated("--e2e-repo r"), "e2e")["spec"], "KUBE_TEST_REPO"), Some("r"));
+    assert_eq!(
+        env(
+            &definition(&generated("--e2e-repo r"), "e2e")["spec"],
+            "KUBE_TEST_REPO"
+        ),
+        Some("r")
+    );
 }
 
 #[test]
 fn generated_definition_can_be_used_again() {
-    let first = Sonobuoy::new(&format!("gen plugin e2e {VERSION} --e2e-repo-config repos.yaml"))
-        .file("repos.yaml", "gcRegistry: x\n")
-        .run_any()
-        .stdout;
+    let first = Sonobuoy::new(&format!(
+        "gen plugin e2e {VERSION} --e2e-repo-config repos.yaml"
+    ))
+    .file("repos.yaml", "gcRegistry: x\n")
+    .run_any()
+    .stdout;
     assert!(first.starts_with("config-map:"), "{first}");
     let again = definition(&generated_with("e2e.yaml", &first, "-p e2e.yaml"), "e2e");
     assert_eq!(again, documents(&first)[0], "nothing is there twice");
-    let plain =
-        Sonobuoy::new(&format!("gen plugin e2e {VERSION} --configmap f.txt")).file("f.txt", "x").run_any();
-    assert_eq!(documents(&plain.stdout)[0]["config-map"], json!({"f.txt": "x"}));
+    let plain = Sonobuoy::new(&format!("gen plugin e2e {VERSION} --configmap f.txt"))
+        .file("f.txt", "x")
+        .run_any();
+    assert_eq!(
+        documents(&plain.stdout)[0]["config-map"],
+        json!({"f.txt": "x"})
+    );
 }
 
 #[test]
@@ -377,10 +576,19 @@ fn new_definitions_follow_their_flags() {
         "gen plugin -n x -i= -e EMPTY= -e GONE=1 -e GONE --node-selector os=linux --show-default-podspec",
     );
     let done = documents(&call.run_any().stdout).remove(0);
-    assert_eq!(done["spec"], json!({"command": ["./run.sh"], "env": [{"name": "EMPTY"}], "name": "plugin"}));
+    assert_eq!(
+        done["spec"],
+        json!({"command": ["./run.sh"], "env": [{"name": "EMPTY"}], "name": "plugin"})
+    );
     assert_eq!(done["podSpec"]["nodeSelector"], json!({"os": "linux"}));
-    let shown =
-        definition(&generated_with("p.yaml", &plugin("p", "Job"), "-p p.yaml --show-default-podspec"), "p");
+    let shown = definition(
+        &generated_with(
+            "p.yaml",
+            &plugin("p", "Job"),
+            "-p p.yaml --show-default-podspec",
+        ),
+        "p",
+    );
     assert_eq!(shown["podSpec"]["restartPolicy"], "Never");
 }
 
@@ -390,15 +598,24 @@ fn ineffective_flags_are_still_checked() {
         ("gen config -p ./none", "there is no such file or folder"),
         ("gen config --plugin-env e2e", "write PLUGIN.NAME=VALUE"),
         ("gen config --aggregator-node-selector a", "write KEY:VALUE"),
-        ("gen plugin systemd-logs --kubernetes-version=v1.30.0 -p ./none", "there is no such file or folder"),
+        (
+            "gen plugin systemd-logs --kubernetes-version=v1.30.0 -p ./none",
+            "there is no such file or folder",
+        ),
     ] {
         Sonobuoy::new(words).status(1).stderr_has(error).run();
     }
-    let other = "gen plugin e2e --kubernetes-version=v1.30.0 --plugin-env systemd-logs.LOG_MINUTES=5";
+    let other =
+        "gen plugin e2e --kubernetes-version=v1.30.0 --plugin-env systemd-logs.LOG_MINUTES=5";
     Sonobuoy::new(other).stdout_has("plugin-name: e2e").run();
-    let done = Sonobuoy::new("gen config --e2e-docker-config-file d.json").file("d.json", "{}").run_any();
+    let done = Sonobuoy::new("gen config --e2e-docker-config-file d.json")
+        .file("d.json", "{}")
+        .run_any();
     let config: Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!((&config["E2EDockerConfigFile"], &config["ImagePullSecrets"]), (&json!("d.json"), &json!("")));
+    assert_eq!(
+        (&config["E2EDockerConfigFile"], &config["ImagePullSecrets"]),
+        (&json!("d.json"), &json!(""))
+    );
 }
 
 pub fn plugin(name: &str, driver: &str) -> String {
@@ -408,9 +625,15 @@ pub fn plugin(name: &str, driver: &str) -> String {
 #[test]
 fn existing_manifest_is_printed_unchanged() {
     let text = "# mine\na:   1\n";
-    Sonobuoy::new("gen -f m.yaml").file("m.yaml", text).stdout(text).run();
+    Sonobuoy::new("gen -f m.yaml")
+        .file("m.yaml", text)
+        .stdout(text)
+        .run();
     Sonobuoy::new("gen --file -").stdin(text).stdout(text).run();
-    Sonobuoy::new("gen -f none").status(1).stderr_has("cannot read `none`").run();
+    Sonobuoy::new("gen -f none")
+        .status(1)
+        .stderr_has("cannot read `none`")
+        .run();
     Sonobuoy::new("gen default-image-config")
         .stdout_has("promoterE2eRegistry: registry.k8s.io/e2e-test-images")
         .run();
@@ -418,8 +641,14 @@ fn existing_manifest_is_printed_unchanged() {
 
 #[test]
 fn kubectl_reads_every_document() {
-    let Some(kubectl) = program("kubectl") else { return };
-    let text = Sonobuoy::new(&format!("gen {VERSION} --aggregator-permissions clusterRead")).run_any().stdout;
+    let Some(kubectl) = program("kubectl") else {
+        return;
+    };
+    let text = Sonobuoy::new(&format!(
+        "gen {VERSION} --aggregator-permissions clusterRead"
+    ))
+    .run_any()
+    .stdout;
     // `create --dry-run` needs a server's list of kinds; `label --local` reads the same documents with the same code.
     let mut child = std::process::Command::new(kubectl)
         .args(["label", "--local", "-f", "-", "-o", "name", "read=yes"])
@@ -431,7 +660,11 @@ fn kubectl_reads_every_document() {
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), text.as_bytes()).unwrap();
     let output = child.wait_with_output().unwrap();
     let names = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(names.lines().count(), documents(&text).len(), "{names}");
 }
 
@@ -439,12 +672,17 @@ fn kubectl_reads_every_document() {
 fn objects_of_run_have_recommended_labels_and_those_of_the_original_do_not() {
     let plugin = "sonobuoy-config: {driver: Job, plugin-name: a}\nspec: {image: i}\n";
     for (words, expected) in [("", false), ("--harden on", true)] {
-        let gen_call = Sonobuoy::new(&format!("gen -p a.yaml --kubernetes-version ignore {words}"));
+        let gen_call = Sonobuoy::new(&format!(
+            "gen -p a.yaml --kubernetes-version ignore {words}"
+        ));
         let text = gen_call.file("a.yaml", plugin).run_any().stdout;
         let objects = text.matches("\nkind: ").count() + usize::from(text.starts_with("kind: "));
         let labels = text.matches("app.kubernetes.io/name: sonobuoy").count();
         assert!(objects > 5);
         assert_eq!(labels, if expected { objects } else { 0 }, "{text}");
-        assert_eq!(text.contains("app.kubernetes.io/component: aggregator"), expected);
+        assert_eq!(
+            text.contains("app.kubernetes.io/component: aggregator"),
+            expected
+        );
     }
 }

@@ -11,7 +11,10 @@ const REVIEWS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
 
 /// A run of one plugin on the nodes `a` and `b`, and a client on `a` with the path of its pod.
 fn asked() -> (Cluster, Aggregator, Asker, String) {
-    let cluster = Cluster::new(&["a", "b"]).daemon_sets().plugin("p", "DaemonSet", "").by_node();
+    let cluster = Cluster::new(&["a", "b"])
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "")
+        .by_node();
     let aggregator = cluster.start("");
     let pod = cluster.pod_on("p", "a");
     let path = cluster.path(pod["metadata"]["name"].as_str().unwrap());
@@ -27,25 +30,44 @@ fn worker_certificate_is_valid_for_its_node_alone() {
         .plugin("once", "Job", "")
         .by_node();
     let aggregator = cluster.start("");
-    let (a, b) = (cluster.certified("each", "a"), cluster.certified("each", "b"));
+    let (a, b) = (
+        cluster.certified("each", "a"),
+        cluster.certified("each", "b"),
+    );
     let once = cluster.certified("once", "global");
     let secrets = cluster.api.list("/api/v1/namespaces/sonobuoy/secrets");
     assert!(secrets.is_empty(), "{secrets:?}");
     for pod in [cluster.pods("each"), cluster.pods("once")].concat() {
         let text = pod.to_string();
-        assert!(!text.contains("CLIENT_KEY") && !text.contains("PRIVATE KEY"), "{text}");
-        let [plugin, worker] = [0, 1].map(|at| pod["spec"]["containers"][at]["volumeMounts"].to_string());
+        assert!(
+            !text.contains("CLIENT_KEY") && !text.contains("PRIVATE KEY"),
+            "{text}"
+        );
+        let [plugin, worker] =
+            [0, 1].map(|at| pod["spec"]["containers"][at]["volumeMounts"].to_string());
         assert!(worker.contains("/var/run/secrets/sonobuoy"), "{worker}");
-        assert!(!plugin.contains("/var/run/secrets/sonobuoy"), "the token is the worker's: {plugin}");
+        assert!(
+            !plugin.contains("/var/run/secrets/sonobuoy"),
+            "the token is the worker's: {plugin}"
+        );
     }
-    assert_eq!([a.send("b"), a.send("nowhere"), b.send("a"), once.send("a")], [403; 4]);
-    assert_eq!([a.send("a"), a.send("a"), b.send("b"), once.send("global")], [200, 409, 200, 200]);
+    assert_eq!(
+        [a.send("b"), a.send("nowhere"), b.send("a"), once.send("a")],
+        [403; 4]
+    );
+    assert_eq!(
+        [a.send("a"), a.send("a"), b.send("b"), once.send("global")],
+        [200, 409, 200, 200]
+    );
     aggregator.ends_well();
     let status = cluster.status();
     for entry in status["plugins"].as_array().unwrap() {
         assert_eq!(entry["identity"], "node", "{entry}");
     }
-    assert_eq!(cluster.archive().text("plugins/each/results/b/r.txt"), "of b\n");
+    assert_eq!(
+        cluster.archive().text("plugins/each/results/b/r.txt"),
+        "of b\n"
+    );
 }
 
 #[test]
@@ -54,7 +76,8 @@ fn token_is_valid_for_its_run_and_pod_alone() {
     let api = &cluster.api;
     let pod = api.get(&path).unwrap();
     let stranger = cluster.path("stranger");
-    let mut likeness = json!({"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]});
+    let mut likeness =
+        json!({"metadata": {"labels": pod["metadata"]["labels"]}, "spec": pod["spec"]});
     api.put(&stranger, likeness.clone());
     api.put("/api/v1/namespaces/default/pods/stranger", likeness.take());
     let gone = cluster.path("gone");
@@ -67,12 +90,28 @@ fn token_is_valid_for_its_run_and_pod_alone() {
     let made_up = issue(&path).replace(".token-", ".made-up-");
     for (token, code, words) in [
         (made_up, 401, "invalid bearer token"),
-        (api.issue_token(&path, "https://kubernetes.default.svc"), 401, "not for this run"),
-        (api.issue_token(&path, "sonobuoy-00000000-0000-4000-8000-000000000000"), 401, "not for this run"),
+        (
+            api.issue_token(&path, "https://kubernetes.default.svc"),
+            401,
+            "not for this run",
+        ),
+        (
+            api.issue_token(&path, "sonobuoy-00000000-0000-4000-8000-000000000000"),
+            401,
+            "not for this run",
+        ),
         (ended, 401, "expired"),
         (of_gone, 401, "deleted"),
-        (issue("/api/v1/namespaces/default/pods/stranger"), 403, "namespace `sonobuoy`"),
-        (issue(&cluster.path("sonobuoy")), 403, "does not belong to this run"),
+        (
+            issue("/api/v1/namespaces/default/pods/stranger"),
+            403,
+            "namespace `sonobuoy`",
+        ),
+        (
+            issue(&cluster.path("sonobuoy")),
+            403,
+            "does not belong to this run",
+        ),
     ] {
         let (got, answer, _) = asker.ask(&token);
         assert_eq!(got, code, "{words}: {answer}");
@@ -80,29 +119,48 @@ fn token_is_valid_for_its_run_and_pod_alone() {
     }
     // Labels alone do not make a pod part of the run.
     let (code, answer, _) = asker.ask(&issue(&stranger));
-    assert_eq!((code, answer.contains("does not belong to this run")), (403, true), "{answer}");
-    assert_eq!(asker.ask(&issue(&path)).0, 200, "failures bar no other pod at this address");
+    assert_eq!(
+        (code, answer.contains("does not belong to this run")),
+        (403, true),
+        "{answer}"
+    );
+    assert_eq!(
+        asker.ask(&issue(&path)).0,
+        200,
+        "failures bar no other pod at this address"
+    );
 }
 
 #[test]
 fn token_whose_claims_are_not_its_pods_is_rejected() {
     let (cluster, _aggregator, asker, path) = asked();
-    for (claim, value, words) in
-        [("node-name", "b", "for another node than `a`"), ("pod-uid", "another-uid", "is gone")]
-    {
-        let token = cluster.api.issue_untrue_token(&path, &asker.audience, claim, value);
+    for (claim, value, words) in [
+        ("node-name", "b", "for another node than `a`"),
+        ("pod-uid", "another-uid", "is gone"),
+    ] {
+        let token = cluster
+            .api
+            .issue_untrue_token(&path, &asker.audience, claim, value);
         let (code, answer, _) = asker.ask(&token);
         assert_eq!(code, 403, "{claim}: {answer}");
         assert!(answer.contains(words), "{claim}: {answer}");
     }
-    assert_eq!(asker.ask(&cluster.api.issue_token(&path, &asker.audience)).0, 200);
+    assert_eq!(
+        asker
+            .ask(&cluster.api.issue_token(&path, &asker.audience))
+            .0,
+        200
+    );
 }
 
 #[test]
 fn refused_token_costs_one_review() {
     let (cluster, _aggregator, asker, path) = asked();
     let before = cluster.api.count(REVIEWS);
-    let forged = cluster.api.issue_token(&path, &asker.audience).replace(".token-", ".made-up-");
+    let forged = cluster
+        .api
+        .issue_token(&path, &asker.audience)
+        .replace(".token-", ".made-up-");
     for _ in 0..5 {
         assert_eq!(asker.ask(&forged).0, 401);
     }
@@ -116,20 +174,42 @@ fn exhausted_token_costs_no_more_reviews() {
     let token = cluster.api.issue_token(&path, &asker.audience);
     let codes: Vec<u16> = (0..12).map(|_| asker.ask(&token).0).collect();
     assert_eq!(codes, [[200; 8].as_slice(), &[429; 4]].concat());
-    assert_eq!(cluster.api.count(REVIEWS), before + 9, "eight certificates and one refusal");
+    assert_eq!(
+        cluster.api.count(REVIEWS),
+        before + 9,
+        "eight certificates and one refusal"
+    );
 }
 
 #[test]
 fn ninth_simultaneous_request_of_one_address_has_to_try_again() {
     let (cluster, _aggregator, asker, path) = asked();
-    let tokens: Vec<_> = (0..9).map(|_| cluster.api.issue_token(&path, &asker.audience)).collect();
-    cluster.api.fault(Fault::on(REVIEWS).times(9).slow(Duration::from_secs(5)));
+    let tokens: Vec<_> = (0..9)
+        .map(|_| cluster.api.issue_token(&path, &asker.audience))
+        .collect();
+    cluster
+        .api
+        .fault(Fault::on(REVIEWS).times(9).slow(Duration::from_secs(5)));
     let codes = std::thread::scope(|scope| {
-        let asked: Vec<_> = tokens.iter().map(|token| scope.spawn(|| asker.ask(token).0)).collect();
-        asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()
+        let asked: Vec<_> = tokens
+            .iter()
+            .map(|token| scope.spawn(|| asker.ask(token).0))
+            .collect();
+        asked
+            .into_iter()
+            .map(|asked| asked.join().unwrap())
+            .collect::<Vec<_>>()
     });
-    assert_eq!(codes.iter().filter(|code| **code == 429).count(), 1, "{codes:?}");
-    assert_eq!(codes.iter().filter(|code| **code == 200).count(), 8, "{codes:?}");
+    assert_eq!(
+        codes.iter().filter(|code| **code == 429).count(),
+        1,
+        "{codes:?}"
+    );
+    assert_eq!(
+        codes.iter().filter(|code| **code == 200).count(),
+        8,
+        "{codes:?}"
+    );
 }
 
 #[test]
@@ -151,9 +231,10 @@ fn pods_of_plugins_are_deleted_with_their_grace_period() {
     assert_eq!(cluster.certified("each", "a").send("a"), 200);
     assert_eq!(cluster.certified("once", "global").send("global"), 200);
     aggregator.ends_well();
-    for (path, seconds) in
-        [("/apis/apps/v1/namespaces/sonobuoy/daemonsets", 1), ("/api/v1/namespaces/sonobuoy/pods", 60)]
-    {
+    for (path, seconds) in [
+        ("/apis/apps/v1/namespaces/sonobuoy/daemonsets", 1),
+        ("/api/v1/namespaces/sonobuoy/pods", 60),
+    ] {
         let deletions = cluster.api.deletions(path);
         assert!(!deletions.is_empty(), "{path}");
         for options in deletions {
@@ -184,8 +265,14 @@ fn token_from_another_pod_is_rejected() {
 fn failing_review_is_retried_and_shown_in_status() {
     let (cluster, _aggregator, asker, path) = asked();
     let token = cluster.api.issue_token(&path, &asker.audience);
-    cluster.api.fault(Fault::on(REVIEWS).times(1).status(500, "InternalError", "no etcd"));
-    cluster.api.fault(Fault::on(REVIEWS).times(1).slow(Duration::from_secs(11)));
+    cluster.api.fault(
+        Fault::on(REVIEWS)
+            .times(1)
+            .status(500, "InternalError", "no etcd"),
+    );
+    cluster
+        .api
+        .fault(Fault::on(REVIEWS).times(1).slow(Duration::from_secs(11)));
     for words in ["no etcd", "does not review tokens"] {
         let (code, answer, _) = asker.ask(&token);
         assert_eq!(code, 503, "{answer}");
@@ -196,7 +283,11 @@ fn failing_review_is_retried_and_shown_in_status() {
         let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
         message.contains("certificate") && message.contains("does not review tokens")
     });
-    assert_eq!(asker.worker(&token).send("a"), 200, "failures of the server do not count against a client");
+    assert_eq!(
+        asker.worker(&token).send("a"),
+        200,
+        "failures of the server do not count against a client"
+    );
     cluster.wait_for_status(|status| status["plugins"][1]["message"].is_null());
 }
 
@@ -208,7 +299,9 @@ fn certificates_survive_an_aggregator_restart() {
     aggregator.child.wait().unwrap();
     let aggregator = cluster.start("");
     let token = cluster.api.issue_token(&path, &asker.audience);
-    cluster.api.wait(|_| std::net::TcpStream::connect(asker.url.trim_start_matches("https://")).is_ok());
+    cluster
+        .api
+        .wait(|_| std::net::TcpStream::connect(asker.url.trim_start_matches("https://")).is_ok());
     assert_eq!(before.send("a"), 200);
     asker.worker(&token);
     assert_eq!(cluster.certified("p", "b").send("b"), 200);
@@ -217,7 +310,10 @@ fn certificates_survive_an_aggregator_restart() {
 
 #[test]
 fn late_permissions_are_awaited() {
-    let cluster = Cluster::new(&["a"]).daemon_sets().plugin("p", "DaemonSet", "").by_node();
+    let cluster = Cluster::new(&["a"])
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "")
+        .by_node();
     cluster.api.forbid("list", "nodes");
     cluster.api.forbid("create", "tokenreviews");
     let aggregator = cluster.start("");
@@ -234,23 +330,35 @@ fn plugin_certificate_replaces_forbidden_reviews() {
     cluster.api.forbid("create", "tokenreviews");
     let aggregator = cluster.start("");
     assert_eq!(cluster.worker("p").send("global"), 200);
-    assert!(aggregator.said().contains("may not review tokens"), "{}", aggregator.said());
+    assert!(
+        aggregator.said().contains("may not review tokens"),
+        "{}",
+        aggregator.said()
+    );
     aggregator.ends_well();
     assert_eq!(cluster.status()["plugins"][0]["identity"], "plugin");
 
-    let cluster = Cluster::new(&["a"]).plugin("p", "Job", "").by_node().set("Identity", json!("node"));
+    let cluster = Cluster::new(&["a"])
+        .plugin("p", "Job", "")
+        .by_node()
+        .set("Identity", json!("node"));
     cluster.api.forbid("create", "tokenreviews");
     let (code, said) = cluster.start("").end();
     assert_eq!(code, 1, "{said}");
-    assert!(said.contains("tokenreviews.authentication.k8s.io"), "{said}");
+    assert!(
+        said.contains("tokenreviews.authentication.k8s.io"),
+        "{said}"
+    );
     assert_eq!(cluster.status()["status"], "failed");
 }
 
 #[test]
 fn foreign_worker_images_get_the_classic_protocol() {
-    for (identity, image, expected) in
-        [("auto", "other:1", "plugin"), ("plugin", "worker:1", "plugin"), ("node", "other:1", "node")]
-    {
+    for (identity, image, expected) in [
+        ("auto", "other:1", "plugin"),
+        ("plugin", "worker:1", "plugin"),
+        ("node", "other:1", "node"),
+    ] {
         let cluster = Cluster::new(&["a"])
             .plugin("p", "Job", "")
             .by_node()
@@ -263,13 +371,20 @@ fn foreign_worker_images_get_the_classic_protocol() {
         };
         assert_eq!(sent, 200, "{identity}");
         aggregator.ends_well();
-        assert_eq!(cluster.status()["plugins"][0]["identity"], expected, "{identity}");
+        assert_eq!(
+            cluster.status()["plugins"][0]["identity"],
+            expected,
+            "{identity}"
+        );
     }
 }
 
 /// The variables of a container, by name.
 fn env(container: &Value, name: &str) -> Option<String> {
-    let found = container["env"].as_array()?.iter().find(|entry| entry["name"] == name)?;
+    let found = container["env"]
+        .as_array()?
+        .iter()
+        .find(|entry| entry["name"] == name)?;
     found["value"].as_str().map(str::to_owned)
 }
 
@@ -281,19 +396,30 @@ fn plugin_without_a_worker_receives_all_credentials() {
         .plugin("once", "Job", "  worker: none\n")
         .by_node();
     let aggregator = cluster.start("");
-    for (plugin, node, result) in
-        [("each", "a", "by-node/$(NODE_NAME)/each"), ("once", "global", "global/once")]
-    {
+    for (plugin, node, result) in [
+        ("each", "a", "by-node/$(NODE_NAME)/each"),
+        ("once", "global", "global/once"),
+    ] {
         let pod = cluster.pod_on(plugin, node);
         let containers = pod["spec"]["containers"].as_array().unwrap();
         assert_eq!(containers.len(), 1, "no worker: {pod}");
         let url = env(&containers[0], "AGGREGATOR_URL").unwrap();
-        for (variable, kind) in [("SONOBUOY_RESULT_URL", "results"), ("SONOBUOY_PROGRESS_URL", "progress")] {
-            assert_eq!(env(&containers[0], variable), Some(format!("{url}/api/v1/{kind}/{result}")));
+        for (variable, kind) in [
+            ("SONOBUOY_RESULT_URL", "results"),
+            ("SONOBUOY_PROGRESS_URL", "progress"),
+        ] {
+            assert_eq!(
+                env(&containers[0], variable),
+                Some(format!("{url}/api/v1/{kind}/{result}"))
+            );
         }
         let token = env(&containers[0], "SONOBUOY_TOKEN_FILE");
         assert_eq!(token.as_deref(), Some("/var/run/secrets/sonobuoy/token"));
-        assert!(containers[0]["volumeMounts"].to_string().contains("/var/run/secrets/sonobuoy"));
+        assert!(
+            containers[0]["volumeMounts"]
+                .to_string()
+                .contains("/var/run/secrets/sonobuoy")
+        );
         let asker = cluster.asker(&pod, "plugin");
         let path = cluster.path(pod["metadata"]["name"].as_str().unwrap());
         let worker = asker.worker(&cluster.api.issue_token(&path, &asker.audience));
@@ -323,14 +449,14 @@ fn check_silent_worker(identity: &str, healthy: impl Fn(&Cluster) -> Worker) {
     assert_eq!(healthy(&cluster).send("b"), 200);
     let pod = cluster.pod_on("p", "a");
     let name = pod["metadata"]["name"].as_str().unwrap();
-    let said =
-        "time=\"t\" level=error msg=\"cannot reach the aggregator: `https://x:1`: Connection refused\"\n";
+    let said = "time=\"t\" level=error msg=\"cannot reach the aggregator: `https://x:1`: Connection refused\"\n";
     cluster.api.log("sonobuoy", name, "sonobuoy-worker", said);
     let now = base::clock::rfc3339(std::time::SystemTime::now());
     let running = json!({"name": "sonobuoy-worker", "state": {"running": {"startedAt": now}}});
-    cluster
-        .api
-        .merge(&cluster.path(name), &json!({"status": {"phase": "Running", "containerStatuses": [running]}}));
+    cluster.api.merge(
+        &cluster.path(name),
+        &json!({"status": {"phase": "Running", "containerStatuses": [running]}}),
+    );
     // Named long before the failure is final.
     cluster.wait_for_status(|status| {
         let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
@@ -342,7 +468,10 @@ fn check_silent_worker(identity: &str, healthy: impl Fn(&Cluster) -> Worker) {
         error.contains("nothing was heard from it in 6s") && error.contains("Connection refused"),
         "{error}"
     );
-    assert_eq!(cluster.archive().text("plugins/p/results/b/r.txt"), "of b\n");
+    assert_eq!(
+        cluster.archive().text("plugins/p/results/b/r.txt"),
+        "of b\n"
+    );
 }
 
 #[test]
@@ -355,37 +484,69 @@ fn worker_without_heartbeats_fails_until_its_result_arrives() {
     let aggregator = cluster.start("");
     let (p, original) = (cluster.worker("p"), cluster.worker("original"));
     let beat = |node: &str, agent: &str| {
-        let place = if node == "global" { "global/original" } else { &*format!("by-node/{node}/p") };
-        let peer = if node == "global" { &original.peer } else { &p.peer };
-        let head = format!("GET /api/v1/health/{place} HTTP/1.1\r\nhost: x\r\nuser-agent: {agent}\r\n");
-        assert!(peer.say(head + "connection: close\r\n\r\n").starts_with("HTTP/1.1 200"));
+        let place = if node == "global" {
+            "global/original"
+        } else {
+            &*format!("by-node/{node}/p")
+        };
+        let peer = if node == "global" {
+            &original.peer
+        } else {
+            &p.peer
+        };
+        let head =
+            format!("GET /api/v1/health/{place} HTTP/1.1\r\nhost: x\r\nuser-agent: {agent}\r\n");
+        assert!(
+            peer.say(head + "connection: close\r\n\r\n")
+                .starts_with("HTTP/1.1 200")
+        );
     };
     // Only a second heartbeat of a worker of ours promises a third one.
-    for (node, agent) in [("a", "sonobuoy/0.60.0"), ("global", "curl/8"), ("global", "curl/8")] {
+    for (node, agent) in [
+        ("a", "sonobuoy/0.60.0"),
+        ("global", "curl/8"),
+        ("global", "curl/8"),
+    ] {
         beat(node, agent);
     }
     beat("b", "sonobuoy/0.60.0");
     beat("b", "sonobuoy/0.60.0");
     let entry = |status: &Value, plugin: &str, node: &str| {
         let of = |entry: &&Value| entry["plugin"] == plugin && entry["node"] == node;
-        status["plugins"].as_array().and_then(|all| all.iter().find(of).cloned()).unwrap_or_default()
+        status["plugins"]
+            .as_array()
+            .and_then(|all| all.iter().find(of).cloned())
+            .unwrap_or_default()
     };
     cluster.wait_for_status(|status| entry(status, "p", "b")["status"] == "failed");
     let status = cluster.status();
-    let message = entry(&status, "p", "b")["message"].as_str().unwrap().to_owned();
-    assert!(message.starts_with("worker on `b` stopped reporting at "), "{message}");
+    let message = entry(&status, "p", "b")["message"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        message.starts_with("worker on `b` stopped reporting at "),
+        "{message}"
+    );
     // Others are awaited, with shared certificates, too.
     for (plugin, node) in [("p", "a"), ("original", "global")] {
         assert_eq!(entry(&status, plugin, node)["status"], "running");
     }
-    assert_eq!((p.send("b"), p.send("a"), original.send("global")), (200, 200, 200));
+    assert_eq!(
+        (p.send("b"), p.send("a"), original.send("global")),
+        (200, 200, 200)
+    );
     let log = aggregator.log.clone();
     aggregator.ends_well();
     let archive = cluster.archive();
     assert_eq!(archive.text("plugins/p/results/b/r.txt"), "of b\n");
     assert!(archive.names().all(|name| !name.contains("errors/")));
     let said = std::fs::read_to_string(log).unwrap();
-    assert_eq!(said.matches("received its result, 5 bytes").count(), 2, "{said}");
+    assert_eq!(
+        said.matches("received its result, 5 bytes").count(),
+        2,
+        "{said}"
+    );
 }
 
 #[test]
@@ -421,6 +582,12 @@ fn rejected_sender_is_logged_a_few_times() {
     ] {
         assert!(log.contains(words), "no `{words}`: {log}");
     }
-    let refusals: Vec<_> = log.lines().filter(|line| line.contains("was refused with")).collect();
-    assert!(refusals.len() < 10 && refusals.iter().all(|line| line.len() < 1_000), "{refusals:#?}");
+    let refusals: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("was refused with"))
+        .collect();
+    assert!(
+        refusals.len() < 10 && refusals.iter().all(|line| line.len() < 1_000),
+        "{refusals:#?}"
+    );
 }

@@ -12,14 +12,17 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
 /// A definition with one image.
 pub fn plugin(image: &str) -> String {
-    format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n")
+    format!(
+        "sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n"
+    )
 }
 
 /// An image for two platforms; if `large`, one layer exceeds one chunk of an upload.
 pub fn fill(registry: &Registry, repository: &str, large: bool) -> (String, Vec<u8>) {
     let size = if large { 40 << 20 } else { 300_000 };
-    let layer: Vec<u8> =
-        (0..size as u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let layer: Vec<u8> = (0..size as u32)
+        .map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
     let layer_digest = registry.put_blob(&layer);
     let mut entries = Vec::new();
     for arch in ["amd64", "arm64"] {
@@ -36,13 +39,22 @@ pub fn fill(registry: &Registry, repository: &str, large: bool) -> (String, Vec<
             manifest.len()
         ));
     }
-    let index =
-        format!("{{\"schemaVersion\":2,\"mediaType\":\"{INDEX}\",\"manifests\":[{}]}}", entries.join(","));
-    (registry.put_manifest(repository, "1", INDEX, index.as_bytes()), layer)
+    let index = format!(
+        "{{\"schemaVersion\":2,\"mediaType\":\"{INDEX}\",\"manifests\":[{}]}}",
+        entries.join(",")
+    );
+    (
+        registry.put_manifest(repository, "1", INDEX, index.as_bytes()),
+        layer,
+    )
 }
 
 fn here() -> &'static str {
-    if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
+    if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    }
 }
 
 #[test]
@@ -63,73 +75,143 @@ fn image_list_comes_from_definitions() {
         .stdout("kubernetes_e2e_images_v1.30.0.tar\n")
         .stderr_has("would download registry.k8s.io/conformance:v1.30.0")
         .run();
-    Sonobuoy::new("images push -p systemd-logs").stderr_has("nothing is pushed").run();
+    Sonobuoy::new("images push -p systemd-logs")
+        .stderr_has("nothing is pushed")
+        .run();
     Sonobuoy::new("images push --kubernetes-version=v1.30.0")
         .status(1)
         .stderr_has("no registry to push to")
         .run();
     let own = format!("localhost/sonobuoy:v{version}\n");
-    Sonobuoy::new("images list -p host-facts,network").stdout(&own).run();
+    Sonobuoy::new("images list -p host-facts,network")
+        .stdout(&own)
+        .run();
     let own = format!("{own}reg.local/x:2\n");
-    Sonobuoy::new("images list -p p.yaml").file("p.yaml", plugin("reg.local/x:2")).stdout(&own).run();
-    Sonobuoy::new("images list -p nothing").status(1).stderr_has("nothing").run();
+    Sonobuoy::new("images list -p p.yaml")
+        .file("p.yaml", plugin("reg.local/x:2"))
+        .stdout(&own)
+        .run();
+    Sonobuoy::new("images list -p nothing")
+        .status(1)
+        .stderr_has("nothing")
+        .run();
 }
 
 #[test]
 fn interrupted_download_resumes_and_is_pushed() {
-    let from = Registry::start(Habits { cut_after: Some(100_000), ..Habits::default() });
+    let from = Registry::start(Habits {
+        cut_after: Some(100_000),
+        ..Habits::default()
+    });
     let (_, layer) = fill(&from, "team/tool", false);
     let image = format!("{}/team/tool:1", from.host());
-    let call = Sonobuoy::new("images download -p p.yaml -o images.tar").file("p.yaml", plugin(&image));
-    let done = call.stderr_has("not in any registry").stdout("images.tar\n").run();
-    assert!(from.log().iter().filter(|line| line.contains(&digest(&layer))).count() >= 3, "{:?}", from.log());
+    let call =
+        Sonobuoy::new("images download -p p.yaml -o images.tar").file("p.yaml", plugin(&image));
+    let done = call
+        .stderr_has("not in any registry")
+        .stdout("images.tar\n")
+        .run();
+    assert!(
+        from.log()
+            .iter()
+            .filter(|line| line.contains(&digest(&layer)))
+            .count()
+            >= 3,
+        "{:?}",
+        from.log()
+    );
     assert!(!done.folder.join("images.blobs").exists());
 
     let login = Some(("me".to_owned(), "secret".to_owned()));
-    let to = Registry::start(Habits { login, ..Habits::default() });
-    let config =
-        format!("{{\"auths\":{{\"{}\":{{\"username\":\"me\",\"password\":\"secret\"}}}}}}", to.host());
+    let to = Registry::start(Habits {
+        login,
+        ..Habits::default()
+    });
+    let config = format!(
+        "{{\"auths\":{{\"{}\":{{\"username\":\"me\",\"password\":\"secret\"}}}}}}",
+        to.host()
+    );
     let push = || {
         Sonobuoy::new("images push --archive images.tar --custom-registry")
             .arg(format!("{}/mirror", to.host()))
-            .file("images.tar", std::fs::read(done.folder.join("images.tar")).unwrap())
+            .file(
+                "images.tar",
+                std::fs::read(done.folder.join("images.tar")).unwrap(),
+            )
     };
     push().status(1).stderr_has("401").run();
     let name = format!("{}/mirror/tool:1\n", to.host());
-    push().file(".docker/config.json", &config).stdout(&name).stderr_has("2 new blobs").run();
-    assert_eq!(to.manifest("mirror/tool", "1"), from.manifest("team/tool", here()));
+    push()
+        .file(".docker/config.json", &config)
+        .stdout(&name)
+        .stderr_has("2 new blobs")
+        .run();
+    assert_eq!(
+        to.manifest("mirror/tool", "1"),
+        from.manifest("team/tool", here())
+    );
     assert_eq!(to.blob(&digest(&layer)), Some(layer));
-    push().file(".docker/config.json", &config).stdout(&name).stderr_has(": 0 new blobs").run();
+    push()
+        .file(".docker/config.json", &config)
+        .stdout(&name)
+        .stderr_has(": 0 new blobs")
+        .run();
 }
 
 #[test]
 fn all_platforms_are_copied_between_registries() {
-    let (from, to) =
-        (Registry::start(Habits::default()), Registry::start(Habits { lose_pieces: 2, ..Habits::default() }));
+    let (from, to) = (
+        Registry::start(Habits::default()),
+        Registry::start(Habits {
+            lose_pieces: 2,
+            ..Habits::default()
+        }),
+    );
     let (root, layer) = fill(&from, "a/b/tool", true);
     let image = format!("{}/a/b/tool:1", from.host());
-    let call = Sonobuoy::new("images push -p p.yaml --platform all --custom-registry").arg(to.host());
-    call.file("p.yaml", plugin(&image)).stdout_has("/tool:1\n").run_any();
-    assert_eq!(to.manifest("tool", "1").map(|bytes| digest(&bytes)), Some(root));
-    assert!(to.blob(&digest(&layer)).is_some_and(|blob| blob == layer), "pieces that were lost came again");
+    let call =
+        Sonobuoy::new("images push -p p.yaml --platform all --custom-registry").arg(to.host());
+    call.file("p.yaml", plugin(&image))
+        .stdout_has("/tool:1\n")
+        .run_any();
+    assert_eq!(
+        to.manifest("tool", "1").map(|bytes| digest(&bytes)),
+        Some(root)
+    );
+    assert!(
+        to.blob(&digest(&layer)).is_some_and(|blob| blob == layer),
+        "pieces that were lost came again"
+    );
 }
 
 #[test]
 fn damaged_missing_and_invalid_archives_are_rejected() {
-    let registry = Registry::start(Habits { spoil: true, ..Habits::default() });
+    let registry = Registry::start(Habits {
+        spoil: true,
+        ..Habits::default()
+    });
     fill(&registry, "tool", false);
     let download = |image: &str| {
         let image = format!("{}/{image}", registry.host());
-        Sonobuoy::new("images download -p p.yaml -o images.tar").file("p.yaml", plugin(&image)).status(1)
+        Sonobuoy::new("images download -p p.yaml -o images.tar")
+            .file("p.yaml", plugin(&image))
+            .status(1)
     };
     let done = download("tool:1").stderr_has("with the digest").run();
     assert!(!done.folder.join("images.tar").exists());
     download("tool:2").stderr_has("not found").run();
-    download("tool:1").arg("--platform=riscv64").stderr_has("only for linux/amd64, linux/arm64").run();
-    let push = || Sonobuoy::new("images push --archive a.tar --custom-registry 127.0.0.1:1").status(1);
+    download("tool:1")
+        .arg("--platform=riscv64")
+        .stderr_has("only for linux/amd64, linux/arm64")
+        .run();
+    let push =
+        || Sonobuoy::new("images push --archive a.tar --custom-registry 127.0.0.1:1").status(1);
     push().file("a.tar", "no tar").stderr_has("`a.tar`").run();
     push().stderr_has("`a.tar`").run();
-    Sonobuoy::new("images push -p host-facts").status(1).stderr_has("--custom-registry").run();
+    Sonobuoy::new("images push -p host-facts")
+        .status(1)
+        .stderr_has("--custom-registry")
+        .run();
 }
 
 #[test]
@@ -137,7 +219,8 @@ fn inspect_lists_the_contents() {
     let registry = Registry::start(Habits::default());
     let (root, _) = fill(&registry, "tool", false);
     let host = registry.host();
-    let call = |image: &str| Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(image));
+    let call =
+        |image: &str| Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(image));
     call(&format!("{host}/tool:1"))
         .stdout(&format!("{host}/tool:1 found {root}\n"))
         .stderr_has("not in any registry")
@@ -156,22 +239,39 @@ fn anonymous_reads_and_authenticated_writes_work_together() {
     let from = Registry::start(Habits::default());
     fill(&from, "tool", false);
     let login = Some(("me".to_owned(), "secret".to_owned()));
-    let to = Registry::start(Habits { login, open: true, ..Habits::default() });
+    let to = Registry::start(Habits {
+        login,
+        open: true,
+        ..Habits::default()
+    });
     let image = format!("{}/tool:1", from.host());
     let push = || {
         let call = Sonobuoy::new("images push -p p.yaml --custom-registry").arg(to.host());
         call.file("p.yaml", plugin(&image))
     };
     push().status(1).stderr_has("401").run();
-    let auth = format!("{{\"auths\":{{\"{}\":{{\"username\":\"me\",\"password\":\"secret\"}}}}}}", to.host());
-    push().file(".docker/config.json", &auth).stdout_has("/tool:1\n").stderr_has("2 new blobs").run();
+    let auth = format!(
+        "{{\"auths\":{{\"{}\":{{\"username\":\"me\",\"password\":\"secret\"}}}}}}",
+        to.host()
+    );
+    push()
+        .file(".docker/config.json", &auth)
+        .stdout_has("/tool:1\n")
+        .stderr_has("2 new blobs")
+        .run();
     // A credential helper gives the same secret without a file.
     let helper = "#!/bin/sh\nread server\necho '{\"Username\":\"me\",\"Secret\":\"secret\"}'\n";
     let call = push().file(".docker/config.json", "{\"credsStore\":\"fake\"}");
     let path = programs(&call, &[("docker-credential-fake", helper)]);
-    call.env("PATH", path).stdout_has("/tool:1\n").stderr_has(": 0 new blobs").run();
+    call.env("PATH", path)
+        .stdout_has("/tool:1\n")
+        .stderr_has(": 0 new blobs")
+        .run();
     let call = push().file(".docker/config.json", "{\"credsStore\":\"fake\"}");
-    let path = programs(&call, &[("docker-credential-fake", "#!/bin/sh\nexec yes\n")]);
+    let path = programs(
+        &call,
+        &[("docker-credential-fake", "#!/bin/sh\nexec yes\n")],
+    );
     call.env("PATH", path)
         .status(1)
         .stderr_has("`docker-credential-fake` failed: it printed more than")
@@ -192,7 +292,12 @@ pub(super) fn programs(call: &Sonobuoy, scripts: &[(&str, &str)]) -> String {
 
 /// A file of an archive.
 fn inside(folder: &Folder, archive: &str, name: &str) -> serde_json::Value {
-    let tar = Command::new("tar").arg("xOf").arg(folder.join(archive)).arg(name).output().unwrap();
+    let tar = Command::new("tar")
+        .arg("xOf")
+        .arg(folder.join(archive))
+        .arg(name)
+        .output()
+        .unwrap();
     serde_json::from_slice(&tar.stdout).unwrap()
 }
 
@@ -203,18 +308,43 @@ fn digest_references_are_kept_and_adapted_for_docker() {
     let (root, _) = fill(&registry, "tool", false);
     let host = registry.host();
     for (name, platform, tags) in [
-        (format!("{host}/tool@{root}"), "amd64", serde_json::Value::Null),
-        (format!("{host}/tool:1@{root}"), "amd64", [format!("{host}/tool:1")].as_slice().into()),
-        (format!("{host}/tool:1"), "all", [format!("{host}/tool:1")].as_slice().into()),
+        (
+            format!("{host}/tool@{root}"),
+            "amd64",
+            serde_json::Value::Null,
+        ),
+        (
+            format!("{host}/tool:1@{root}"),
+            "amd64",
+            [format!("{host}/tool:1")].as_slice().into(),
+        ),
+        (
+            format!("{host}/tool:1"),
+            "all",
+            [format!("{host}/tool:1")].as_slice().into(),
+        ),
     ] {
         let call = Sonobuoy::new("images download -p p.yaml -o i.tar --platform").arg(platform);
-        let done = call.file("p.yaml", plugin(&name)).stdout("i.tar\n").run_any();
+        let done = call
+            .file("p.yaml", plugin(&name))
+            .stdout("i.tar\n")
+            .run_any();
         let index = inside(&done.folder, "i.tar", "index.json");
-        assert_eq!(index["manifests"][0]["digest"], *root, "{name}: every platform");
-        assert_eq!(index["manifests"][0]["annotations"]["io.containerd.image.name"], *name);
+        assert_eq!(
+            index["manifests"][0]["digest"], *root,
+            "{name}: every platform"
+        );
+        assert_eq!(
+            index["manifests"][0]["annotations"]["io.containerd.image.name"],
+            *name
+        );
         let docker = inside(&done.folder, "i.tar", "manifest.json");
         assert_eq!(docker[0]["RepoTags"], tags, "{name}");
-        assert_eq!(docker[0]["Layers"].as_array().map(Vec::len), Some(1), "{name}");
+        assert_eq!(
+            docker[0]["Layers"].as_array().map(Vec::len),
+            Some(1),
+            "{name}"
+        );
         let config = inside(&done.folder, "i.tar", docker[0]["Config"].as_str().unwrap());
         assert_eq!(config["architecture"], here());
     }
@@ -223,17 +353,24 @@ fn digest_references_are_kept_and_adapted_for_docker() {
 #[test]
 fn archives_of_other_tools_are_pushed() {
     let Some(_) = program("tar") else { return };
-    let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
+    let (from, to) = (
+        Registry::start(Habits::default()),
+        Registry::start(Habits::default()),
+    );
     fill(&from, "tool", false);
     let image = format!("{}/tool:1", from.host());
     let call = Sonobuoy::new("images download -p p.yaml -o i.tar").file("p.yaml", plugin(&image));
     let done = call.stdout("i.tar\n").run_any();
     let mut index = inside(&done.folder, "i.tar", "index.json");
     // As skopeo and podman write it.
-    index["manifests"][0]["annotations"] = serde_json::json!({ "org.opencontainers.image.ref.name": image });
+    index["manifests"][0]["annotations"] =
+        serde_json::json!({ "org.opencontainers.image.ref.name": image });
     std::fs::create_dir(done.folder.join("layout")).unwrap();
     let tar = |words: &[&str]| {
-        let call = Command::new("tar").args(words).current_dir(done.folder.join("layout")).status();
+        let call = Command::new("tar")
+            .args(words)
+            .current_dir(done.folder.join("layout"))
+            .status();
         assert!(call.unwrap().success(), "{words:?}");
     };
     tar(&["xf", "../i.tar"]);
@@ -244,8 +381,13 @@ fn archives_of_other_tools_are_pushed() {
         let call = Sonobuoy::new("images push --archive a.tar --custom-registry").arg(to.host());
         call.file("a.tar", std::fs::read(done.folder.join(archive)).unwrap())
     };
-    push("i.tar").stdout(&format!("{}/tool:1\n", to.host())).run_any();
-    push("old.tar").status(1).stderr_has("not an OCI archive").run();
+    push("i.tar")
+        .stdout(&format!("{}/tool:1\n", to.host()))
+        .run_any();
+    push("old.tar")
+        .status(1)
+        .stderr_has("not an OCI archive")
+        .run();
 }
 
 /// The plain HTTP response of Go's servers to clients without TLS.
@@ -270,8 +412,11 @@ fn local_registry_may_use_tls() {
             }
         }
     });
-    let call = Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(&format!("{host}/tool:1")));
-    call.status(1).stdout_has(&format!("no answer from `https://{host}/v2/`")).run_any();
+    let call =
+        Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(&format!("{host}/tool:1")));
+    call.status(1)
+        .stdout_has(&format!("no answer from `https://{host}/v2/`"))
+        .run_any();
     thread.join().unwrap();
 }
 
@@ -321,19 +466,30 @@ fn conformance_image_is_listed_without_docker() {
     let old = "#!/bin/sh\necho reg.local/old:1\n";
     let image = conformance(
         &registry,
-        &[&[("usr/local/bin/e2e.test", old)], &[("./usr/local/bin/e2e.test", TESTS)], &[("etc/x", "")]],
+        &[
+            &[("usr/local/bin/e2e.test", old)],
+            &[("./usr/local/bin/e2e.test", TESTS)],
+            &[("etc/x", "")],
+        ],
     );
     let e2e = format!(
         "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
     );
     let own = format!("localhost/sonobuoy:v{}", env!("CARGO_PKG_VERSION"));
     let used = format!("msg=\"e2e image to be used: {image}\"\n");
-    let list = |words: &str| Sonobuoy::new(words).file("e2e.yaml", &e2e).stderr_has(&used);
+    let list = |words: &str| {
+        Sonobuoy::new(words)
+            .file("e2e.yaml", &e2e)
+            .stderr_has(&used)
+    };
     list("images list --unconfined -p e2e.yaml")
         .stdout(&format!("{image}\n{own}\nreg.local/a:1\nreg.local/b:1\n"))
         .run();
-    let blobs =
-        registry.log().iter().filter(|line| line.starts_with("GET") && line.contains("/blobs/")).count();
+    let blobs = registry
+        .log()
+        .iter()
+        .filter(|line| line.starts_with("GET") && line.contains("/blobs/"))
+        .count();
     assert_eq!(blobs, 2, "layers below the matching one are not fetched");
     list("images list --unconfined -p e2e.yaml --plugin-env e2e.KUBE_TEST_REPO_LIST=x")
         .stdout_has("reg.local/listed:1\n")
@@ -347,9 +503,12 @@ fn conformance_image_is_listed_without_docker() {
         .file("list", "# mine\nreg.local/z:1\n")
         .stdout_has("reg.local/z:1\n")
         .run();
-    let plain =
-        format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n");
-    let packed = Sonobuoy::new("images download -p p.yaml -o i.tar").file("p.yaml", plain).run_any();
+    let plain = format!(
+        "sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: p, image: '{image}'}}\n"
+    );
+    let packed = Sonobuoy::new("images download -p p.yaml -o i.tar")
+        .file("p.yaml", plain)
+        .run_any();
     list("images list --unconfined -p e2e.yaml --images-from i.tar")
         .file("i.tar", std::fs::read(packed.folder.join("i.tar")).unwrap())
         .stdout_has("reg.local/a:1\nreg.local/b:1\n")
@@ -364,18 +523,38 @@ fn other_images_are_rejected_by_name() {
             &[("usr/local/bin/other", "")][..],
             "is not a conformance image: it has no `/usr/local/bin/e2e.test`",
         ),
-        (&[("usr/local/bin/.wh.e2e.test", "")], "is not a conformance image"),
-        (&[("usr/local/bin/e2e.test", "#!/bin/sh\n")], "lists no images"),
-        (&[("usr/local/bin/e2e.test", "#!/bin/sh\necho '<html>'\n")], "lists an image that is not one"),
-        (&[("usr/local/bin/e2e.test", "#!/bin/sh\nexit 3\n")], "failed (exit status: 3)"),
+        (
+            &[("usr/local/bin/.wh.e2e.test", "")],
+            "is not a conformance image",
+        ),
+        (
+            &[("usr/local/bin/e2e.test", "#!/bin/sh\n")],
+            "lists no images",
+        ),
+        (
+            &[("usr/local/bin/e2e.test", "#!/bin/sh\necho '<html>'\n")],
+            "lists an image that is not one",
+        ),
+        (
+            &[("usr/local/bin/e2e.test", "#!/bin/sh\nexit 3\n")],
+            "failed (exit status: 3)",
+        ),
     ] {
         let image = conformance(&registry, &[&[("usr/local/bin/e2e.test", TESTS)], files]);
-        let image = if files[0].0.ends_with("other") { conformance(&registry, &[files]) } else { image };
+        let image = if files[0].0.ends_with("other") {
+            conformance(&registry, &[files])
+        } else {
+            image
+        };
         let e2e = format!(
             "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
         );
         let call = Sonobuoy::new("images list --unconfined -p e2e.yaml").file("e2e.yaml", e2e);
-        call.status(1).stdout("").stderr_has(words).stderr_has("--images-from FILE").run();
+        call.status(1)
+            .stdout("")
+            .stderr_has(words)
+            .stderr_has("--images-from FILE")
+            .run();
     }
 }
 
@@ -397,31 +576,53 @@ esac
     let call = |words: &str| {
         let mut call = Sonobuoy::new(words);
         for name in ["absent", "here", "other"] {
-            call = call.file(&format!("{name}.yaml"), plugin(&format!("reg.local/{name}:1")));
+            call = call.file(
+                &format!("{name}.yaml"),
+                plugin(&format!("reg.local/{name}:1")),
+            );
         }
         let path = programs(&call, &[("docker", docker)]);
         call.env("PATH", path)
     };
     let three = "-p absent.yaml,here.yaml,other.yaml";
-    let done =
-        call(&format!("images pull {three}")).status(1).stdout("").stderr_has("failed with 1 image").run();
+    let done = call(&format!("images pull {three}"))
+        .status(1)
+        .stdout("")
+        .stderr_has("failed with 1 image")
+        .run();
     assert!(
         done.stderr.contains("progress of docker")
-            && done.stderr.contains(&format!("{own} is not in any registry"))
+            && done
+                .stderr
+                .contains(&format!("{own} is not in any registry"))
     );
     let pulled = |done: &super::support::command::Done| {
         let log = done.folder.read("log");
-        log.lines().filter(|line| !line.starts_with("inspect")).map(ToOwned::to_owned).collect::<Vec<_>>()
+        log.lines()
+            .filter(|line| !line.starts_with("inspect"))
+            .map(ToOwned::to_owned)
+            .collect::<Vec<_>>()
     };
     assert_eq!(
         pulled(&done),
-        ["pull -- reg.local/absent:1", "pull -- reg.local/absent:1", "pull -- reg.local/other:1"]
+        [
+            "pull -- reg.local/absent:1",
+            "pull -- reg.local/absent:1",
+            "pull -- reg.local/other:1"
+        ]
     );
-    let done =
-        call(&format!("images delete {three}")).status(1).stdout("").stderr_has("failed with 1 image").run();
+    let done = call(&format!("images delete {three}"))
+        .status(1)
+        .stdout("")
+        .stderr_has("failed with 1 image")
+        .run();
     assert_eq!(
         pulled(&done)[1..],
-        ["rmi -- reg.local/absent:1", "rmi -- reg.local/here:1", "rmi -- reg.local/other:1"]
+        [
+            "rmi -- reg.local/absent:1",
+            "rmi -- reg.local/here:1",
+            "rmi -- reg.local/other:1"
+        ]
     );
     // The local conformance image is queried without a registry.
     let done = call("images list -p e2e --kubernetes-version v1.30.0")
@@ -430,8 +631,10 @@ esac
         .run();
     assert_eq!(
         pulled(&done),
-        ["run --rm --network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges --memory=2g \
-          --pids-limit=256 --entrypoint=e2e.test -- registry.k8s.io/conformance:v1.30.0 --list-images"]
+        [
+            "run --rm --network=none --read-only --cap-drop=ALL --security-opt=no-new-privileges --memory=2g \
+          --pids-limit=256 --entrypoint=e2e.test -- registry.k8s.io/conformance:v1.30.0 --list-images"
+        ]
     );
 }
 
@@ -439,12 +642,19 @@ esac
 #[cfg(unix)]
 #[test]
 fn names_listed_by_an_image_never_are_options() {
-    let docker = "#!/bin/sh\necho \"$*\" >> log\ncase \"$*\" in *--list-images) echo \"$LISTED\" ;; esac\n";
+    let docker =
+        "#!/bin/sh\necho \"$*\" >> log\ncase \"$*\" in *--list-images) echo \"$LISTED\" ;; esac\n";
     for listed in ["--all-tags", "-v/:/host", "--all", "$(touch x)", "a b"] {
         for words in ["images list", "images pull", "images delete"] {
-            let call = Sonobuoy::new(words).arg("-p=e2e").arg("--kubernetes-version=v1.30.0");
+            let call = Sonobuoy::new(words)
+                .arg("-p=e2e")
+                .arg("--kubernetes-version=v1.30.0");
             let path = programs(&call, &[("docker", docker)]);
-            let call = call.env("PATH", path).env("LISTED", listed).status(1).stdout("");
+            let call = call
+                .env("PATH", path)
+                .env("LISTED", listed)
+                .status(1)
+                .stdout("");
             let done = call.stderr_has("lists an image that is not one").run();
             let log = done.folder.read("log");
             let is_harmless = |line: &str| line.starts_with("inspect ") || line.starts_with("run ");
@@ -457,7 +667,10 @@ fn names_listed_by_an_image_never_are_options() {
 #[cfg(unix)]
 #[test]
 fn images_in_docker_are_pushed_without_their_registry() {
-    let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
+    let (from, to) = (
+        Registry::start(Habits::default()),
+        Registry::start(Habits::default()),
+    );
     fill(&from, "tool", false);
     let saved = Sonobuoy::new("images download -p p.yaml -o saved.tar")
         .file("p.yaml", plugin(&format!("{}/tool:1", from.host())))
@@ -478,8 +691,15 @@ fn images_in_docker_are_pushed_without_their_registry() {
         .stdout(&format!("{}/mirror/tool:1\n", to.host()))
         .stderr_has("docker's own copy is pushed")
         .run();
-    assert_eq!(to.manifest("mirror/tool", "1"), from.manifest("tool", here()));
-    push("absent").status(1).stderr_has("127.0.0.1:1").stderr_has("failed with 1 image").run();
+    assert_eq!(
+        to.manifest("mirror/tool", "1"),
+        from.manifest("tool", here())
+    );
+    push("absent")
+        .status(1)
+        .stderr_has("127.0.0.1:1")
+        .stderr_has("failed with 1 image")
+        .run();
 }
 
 #[cfg(unix)]
@@ -493,7 +713,10 @@ fn podman_replaces_a_missing_docker() {
     assert!(done.folder.read("log").ends_with("pull -- reg.local/a:1\n"));
     let call = Sonobuoy::new("images pull -p p.yaml").file("p.yaml", plugin("reg.local/a:1"));
     let nowhere = call.folder().join("nowhere");
-    call.env("PATH", nowhere).status(1).stderr_has("is docker or podman installed?").run();
+    call.env("PATH", nowhere)
+        .status(1)
+        .stderr_has("is docker or podman installed?")
+        .run();
 }
 
 #[cfg(unix)]
@@ -510,7 +733,13 @@ fn interrupted_push_leaves_no_files() {
     // The request was sent, so the folder exists; the response never arrives.
     let _asked = server.accept().unwrap();
     assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 2);
-    assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .arg(child.id().to_string())
+            .status()
+            .unwrap()
+            .success()
+    );
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 1);
 }
@@ -526,10 +755,14 @@ fn proxy_applies_to_remote_hosts_only() {
         let call = Sonobuoy::new("images inspect -p p.yaml").file("p.yaml", plugin(image));
         call.env("HTTP_PROXY", &proxy).env("HTTPS_PROXY", &proxy)
     };
-    call(&format!("{}/tool:1", registry.host())).stdout_has("found").run_any();
+    call(&format!("{}/tool:1", registry.host()))
+        .stdout_has("found")
+        .run_any();
     let thread = std::thread::spawn(move || {
         let mut stream = server.accept().unwrap().0;
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(stream.try_clone().unwrap())
+            .lines()
+            .map_while(Result::ok);
         let asked = lines.next().unwrap();
         assert!(lines.any(|line| line.is_empty()));
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
@@ -537,7 +770,10 @@ fn proxy_applies_to_remote_hosts_only() {
         stream.write_all(&[0x15, 3, 3, 0, 2, 2, 40]).unwrap();
         asked
     });
-    call("reg.test/tool:1").status(1).stdout_has("reg.test/tool:1 unknown").run_any();
+    call("reg.test/tool:1")
+        .status(1)
+        .stdout_has("reg.test/tool:1 unknown")
+        .run_any();
     assert_eq!(thread.join().unwrap(), "CONNECT reg.test:443 HTTP/1.1");
 }
 
@@ -546,32 +782,56 @@ fn verify_reports_each_image_and_its_node_platforms() {
     let registry = Registry::start(Habits::default());
     let (digest, _) = fill(&registry, "tool", false);
     let verify = |words: &str, image: &str| {
-        Sonobuoy::new("images verify -p p.yaml").args(words).file("p.yaml", plugin(image)).run_any_status()
+        Sonobuoy::new("images verify -p p.yaml")
+            .args(words)
+            .file("p.yaml", plugin(image))
+            .run_any_status()
     };
     let image = |name: &str| format!("{}/{name}:1", registry.host());
     let (code, out, _) = verify("", &image("tool"));
-    let row = format!("{}  found   linux/amd64,linux/arm64  {digest}\n", image("tool"));
-    assert_eq!((code, out.split_once('\n').unwrap().1), (0, row.as_str()), "{out}");
+    let row = format!(
+        "{}  found   linux/amd64,linux/arm64  {digest}\n",
+        image("tool")
+    );
+    assert_eq!(
+        (code, out.split_once('\n').unwrap().1),
+        (0, row.as_str()),
+        "{out}"
+    );
     let (code, out, err) = verify("--platform linux/s390x", &image("tool"));
     assert!(code == 1 && out.contains("wrong platform"), "{out}{err}");
-    assert!(err.contains("is built for linux/amd64, linux/arm64 and not for nodes with s390x"), "{err}");
+    assert!(
+        err.contains("is built for linux/amd64, linux/arm64 and not for nodes with s390x"),
+        "{err}"
+    );
     let (code, out, err) = verify("", &image("none"));
     assert!(code == 1 && out.contains("missing"), "{out}{err}");
     assert!(err.contains("check the image's name and tag"), "{err}");
 
     // An archive, and a registry for its images.
-    let call = Sonobuoy::new("images download -p p.yaml -o a.tar").file("p.yaml", plugin(&image("tool")));
+    let call =
+        Sonobuoy::new("images download -p p.yaml -o a.tar").file("p.yaml", plugin(&image("tool")));
     let archive = std::fs::read(call.stdout("a.tar\n").run_any().folder.join("a.tar")).unwrap();
     let within = |image: &str| {
-        let call = Sonobuoy::new("images verify -p p.yaml --archive a.tar").file("p.yaml", plugin(image));
+        let call =
+            Sonobuoy::new("images verify -p p.yaml --archive a.tar").file("p.yaml", plugin(image));
         call.file("a.tar", &archive).run_any_status()
     };
     let (code, out, _) = within(&image("tool"));
-    assert!(code == 0 && out.contains(&format!("found   linux/{}", here())), "{out}");
+    assert!(
+        code == 0 && out.contains(&format!("found   linux/{}", here())),
+        "{out}"
+    );
     let (code, out, _) = within(&image("other"));
     assert!(code == 1 && out.contains("missing"), "{out}");
-    let (code, out, err) = verify(&format!("--custom-registry {}/mirror", registry.host()), &image("tool"));
-    assert!(code == 1 && out.contains(&format!("{}/mirror/tool:1", registry.host())), "{out}{err}");
+    let (code, out, err) = verify(
+        &format!("--custom-registry {}/mirror", registry.host()),
+        &image("tool"),
+    );
+    assert!(
+        code == 1 && out.contains(&format!("{}/mirror/tool:1", registry.host())),
+        "{out}{err}"
+    );
 }
 
 /// Nodes pull from their own store: the kubelet has one image and lacks the other.
@@ -598,7 +858,9 @@ fn verify_pulls_on_nodes_on_request() {
         api.merge(&change.path, &serde_json::json!({"status": {"containerStatuses": states}}));
     });
     let call = Sonobuoy::new("images verify -p p.yaml --on-nodes --kubeconfig").arg(&config);
-    let (code, out, err) = call.file("p.yaml", plugin("reg.local/absent:1")).run_any_status();
+    let (code, out, err) = call
+        .file("p.yaml", plugin("reg.local/absent:1"))
+        .run_any_status();
     let version = env!("CARGO_PKG_VERSION");
     let expected = format!(
         "IMAGE                       STATUS  PLATFORM     NODE\n\

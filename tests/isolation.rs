@@ -54,7 +54,9 @@ fn bearing(word: &str) -> usize {
     let all = std::fs::read_dir("/proc").unwrap().flatten();
     let bears = |path: std::path::PathBuf| {
         let environment = std::fs::read(path.join("environ")).unwrap_or_default();
-        environment.windows(word.len()).any(|part| part == word.as_bytes())
+        environment
+            .windows(word.len())
+            .any(|part| part == word.as_bytes())
     };
     all.filter(|entry| bears(entry.path())).count()
 }
@@ -64,7 +66,9 @@ fn running(word: &str) -> bool {
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
         let text = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
         text("comm") == b"e2e.test\n"
-            && text("environ").windows(word.len()).any(|part| part == word.as_bytes())
+            && text("environ")
+                .windows(word.len())
+                .any(|part| part == word.as_bytes())
     })
 }
 
@@ -81,7 +85,11 @@ fn probe() -> Option<Vec<u8>> {
     let done = |command: &mut Command| command.status().is_ok_and(|status| status.success());
     let folder = Folder::new();
     folder.write("probe.c", PROBE);
-    if !done(Command::new("cc").args(["-static", "-o", "probe", "probe.c"]).current_dir(folder.path())) {
+    if !done(
+        Command::new("cc")
+            .args(["-static", "-o", "probe", "probe.c"])
+            .current_dir(folder.path()),
+    ) {
         skipped("cc", "a static program cannot be compiled");
         return None;
     }
@@ -98,7 +106,8 @@ fn list(registry: &Registry, program: &[u8], mode: &str) -> Sonobuoy {
     let e2e = format!(
         "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
     );
-    let call = Sonobuoy::new("images list -p e2e.yaml --plugin-env").arg(format!("e2e.MODE={mode}"));
+    let call =
+        Sonobuoy::new("images list -p e2e.yaml --plugin-env").arg(format!("e2e.MODE={mode}"));
     call.file("e2e.yaml", e2e)
 }
 
@@ -119,14 +128,28 @@ fn image_program_is_isolated_or_does_not_run() {
         .stderr_has("e2e image to be used: ")
         .run();
     drop(passed);
-    list(&program, "daemon").stdout_has("reg.local/started:1\n").stderr_has("e2e image to be used: ").run();
-    assert_eq!(bearing("MODE=daemon"), 0, "everything that it started ended with it");
-    list(&program, "flood").status(1).stdout("").stderr_has("it printed more than").run();
+    list(&program, "daemon")
+        .stdout_has("reg.local/started:1\n")
+        .stderr_has("e2e image to be used: ")
+        .run();
+    assert_eq!(
+        bearing("MODE=daemon"),
+        0,
+        "everything that it started ended with it"
+    );
+    list(&program, "flood")
+        .status(1)
+        .stdout("")
+        .stderr_has("it printed more than")
+        .run();
     assert_eq!(bearing("MODE=flood"), 0);
     // The isolated program has neither a shell nor a dynamic linker.
     let folder = Folder::new();
     let wrote = folder.join("wrote");
-    let script = format!("#!/bin/sh\necho x > {}\necho reg.local/a:1\n", wrote.display());
+    let script = format!(
+        "#!/bin/sh\necho x > {}\necho reg.local/a:1\n",
+        wrote.display()
+    );
     list(script.as_bytes(), "")
         .status(1)
         .stdout("")
@@ -136,7 +159,10 @@ fn image_program_is_isolated_or_does_not_run() {
     let call = list(script.as_bytes(), "");
     let path = programs(
         &call,
-        &[("unshare", "#!/bin/sh\necho unshare failed: Operation not permitted >&2\nexit 1\n")],
+        &[(
+            "unshare",
+            "#!/bin/sh\necho unshare failed: Operation not permitted >&2\nexit 1\n",
+        )],
     );
     call.env("PATH", path)
         .status(1)
@@ -157,7 +183,12 @@ fn image_program_is_isolated_or_does_not_run() {
 fn interrupted_list_leaves_no_process_or_folder() {
     let registry = Registry::start(Habits::default());
     let Some(program) = probe() else { return };
-    for (signal, code) in [("TERM", Some(130)), ("INT", Some(130)), ("HUP", Some(130)), ("KILL", None)] {
+    for (signal, code) in [
+        ("TERM", Some(130)),
+        ("INT", Some(130)),
+        ("HUP", Some(130)),
+        ("KILL", None),
+    ] {
         let mark = format!("pause{signal}");
         let call = list(&registry, &program, &mark).file("tmp/keep", "");
         let tmp = call.folder().join("tmp");
@@ -167,12 +198,20 @@ fn interrupted_list_leaves_no_process_or_folder() {
         // Not only the launcher: the command's end must reach the program after set-up.
         wait_until(|| running(&word));
         assert!(
-            Command::new("kill").args(["-s", signal, &child.id().to_string()]).status().unwrap().success()
+            Command::new("kill")
+                .args(["-s", signal, &child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
         );
         assert_eq!(child.wait().unwrap().code(), code, "{signal}");
         wait_until(|| bearing(&word) == 0);
         if code.is_some() {
-            assert_eq!(std::fs::read_dir(folder.join("tmp")).unwrap().count(), 1, "{signal}");
+            assert_eq!(
+                std::fs::read_dir(folder.join("tmp")).unwrap().count(),
+                1,
+                "{signal}"
+            );
         }
     }
 }
@@ -190,18 +229,36 @@ fn closed_terminal_ends_a_command_unless_nohup_started_it() {
             .args(["-c", &format!("{trap}exec \"$@\""), "sh"])
             .arg(command.get_program())
             .args(command.get_args());
-        shell.current_dir(command.get_current_dir().unwrap()).env_clear();
-        shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        shell
+            .current_dir(command.get_current_dir().unwrap())
+            .env_clear();
+        shell.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         let mut child = shell.spawn().unwrap();
         wait_until(|| running(&format!("MODE={mark}")));
         let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
         let with_hangup = |name: &&str| {
-            let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+            let mask = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap();
             u64::from_str_radix(mask.trim_start_matches(':').trim(), 16).unwrap() & 1 == 1
         };
-        let masks: Vec<_> = ["SigIgn", "SigCgt"].into_iter().filter(with_hangup).collect();
+        let masks: Vec<_> = ["SigIgn", "SigCgt"]
+            .into_iter()
+            .filter(with_hangup)
+            .collect();
         let id = child.id().to_string();
-        assert!(Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
+        assert!(
+            Command::new("kill")
+                .args(["-s", "TERM", &id])
+                .status()
+                .unwrap()
+                .success()
+        );
         assert_eq!(child.wait().unwrap().code(), Some(130));
         assert_eq!(masks, [wanted]);
     }

@@ -31,7 +31,10 @@ impl Outside {
         let own = Sonobuoy::new("images download -p p.yaml -o own.tar")
             .file("p.yaml", plugin(&format!("{host}/team/sonobuoy:1")))
             .run_any();
-        folder.write("own.tar", std::fs::read(own.folder.join("own.tar")).unwrap());
+        folder.write(
+            "own.tar",
+            std::fs::read(own.folder.join("own.tar")).unwrap(),
+        );
         let image = format!("{host}/conformance:$SONOBUOY_K8S_VERSION");
         let e2e = format!(
             "sonobuoy-config: {{driver: Job, plugin-name: e2e}}\nspec: {{name: e2e, image: '{image}'}}\n"
@@ -67,19 +70,39 @@ const IMAGES: &str = "echo HOST/e2e/agnhost:1; echo invalid.registry.k8s.io/inva
 
 /// The output of a program in a folder.
 fn printed(program: &str, words: &[&str], folder: &Path) -> String {
-    let output = Command::new(program).args(words).current_dir(folder).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(program)
+        .args(words)
+        .current_dir(folder)
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
 fn kit_is_complete_and_resumable() {
-    let outside = Outside::new(Habits { cut_after: Some(200_000), ..Habits::default() }, IMAGES);
-    outside.kit().status(1).stderr_has("e2e/agnhost:1").run_any();
+    let outside = Outside::new(
+        Habits {
+            cut_after: Some(200_000),
+            ..Habits::default()
+        },
+        IMAGES,
+    );
+    outside
+        .kit()
+        .status(1)
+        .stderr_has("e2e/agnhost:1")
+        .run_any();
     assert!(outside.path("kit.blobs").exists() && !outside.path("kit.tar").exists());
     let fetched = |outside: &Outside, what: &str| {
         let log = outside.registry.log();
-        log.iter().filter(|line| line.starts_with("GET") && line.contains(what)).count()
+        log.iter()
+            .filter(|line| line.starts_with("GET") && line.contains(what))
+            .count()
     };
     let layers = fetched(&outside, "conformance/blobs/");
     fill(&outside.registry, "e2e/agnhost", false);
@@ -88,18 +111,28 @@ fn kit_is_complete_and_resumable() {
         .stdout(&format!("{}\n", outside.path("kit.tar").display()))
         .stderr_has("3 images and the names of 2 tests")
         .run();
-    assert_eq!(fetched(&outside, "conformance/blobs/"), layers, "what was there is not fetched again");
+    assert_eq!(
+        fetched(&outside, "conformance/blobs/"),
+        layers,
+        "what was there is not fetched again"
+    );
     assert!(!outside.path("kit.blobs").exists());
 
     let unpacked = Folder::new();
     let tar = outside.path("kit.tar").display().to_string();
     let names = printed("tar", &["tf", &tar], unpacked.path());
     assert!(
-        names.starts_with("kit.json\nimages.txt\ntests.txt\nload\ndefinitions/e2e.yaml\nSHA256SUMS\nblobs/"),
+        names.starts_with(
+            "kit.json\nimages.txt\ntests.txt\nload\ndefinitions/e2e.yaml\nSHA256SUMS\nblobs/"
+        ),
         "{names}"
     );
     printed("tar", &["xf", &tar], unpacked.path());
-    printed("sha256sum", &["--quiet", "-c", "SHA256SUMS"], unpacked.path());
+    printed(
+        "sha256sum",
+        &["--quiet", "-c", "SHA256SUMS"],
+        unpacked.path(),
+    );
     printed("sh", &["-n", "load"], unpacked.path());
     let host = outside.registry.host();
     assert_eq!(
@@ -107,7 +140,10 @@ fn kit_is_complete_and_resumable() {
         format!("{host}/e2e/agnhost:1\n"),
         "unavailable images are left out"
     );
-    assert_eq!(unpacked.read("tests.txt"), "[sig-a] a\n[sig-b] b [Conformance]\n");
+    assert_eq!(
+        unpacked.read("tests.txt"),
+        "[sig-a] a\n[sig-b] b [Conformance]\n"
+    );
     let about: Value = serde_json::from_str(&unpacked.read("kit.json")).unwrap();
     let expected = json!({"kubernetesVersion": "v1.33.1", "sonobuoyImage": format!("{host}/team/sonobuoy:1"),
         "builtIn": [], "pluginImages": [format!("{host}/conformance:v1.33.1")]});
@@ -117,11 +153,21 @@ fn kit_is_complete_and_resumable() {
         .arg(outside.path("kit.tar"))
         .stdout("[sig-a] a\n[sig-b] b [Conformance]\n")
         .run();
-    let list = Sonobuoy::new("images list --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
-    let list = list.arg("--images-from").arg(outside.path("kit.tar")).stdout_has("/e2e/agnhost:1\n");
+    let list =
+        Sonobuoy::new("images list --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
+    let list = list
+        .arg("--images-from")
+        .arg(outside.path("kit.tar"))
+        .stdout_has("/e2e/agnhost:1\n");
     list.stderr_has("e2e image to be used: ").run();
-    let verify = outside.verify().arg("--archive").arg(outside.path("kit.tar"));
-    verify.stdout_has("/conformance:v1.33.1").stderr_has("architectures are unknown").run();
+    let verify = outside
+        .verify()
+        .arg("--archive")
+        .arg(outside.path("kit.tar"));
+    verify
+        .stdout_has("/conformance:v1.33.1")
+        .stderr_has("architectures are unknown")
+        .run();
 }
 
 #[test]
@@ -131,27 +177,61 @@ fn kit_is_pushed_to_a_registry_for_runs() {
     outside.kit().arg("--platform=all").run_any();
     let inside = Registry::start(Habits::default());
     let to = format!("{}/mirror", inside.host());
-    let push = || Sonobuoy::new("images push").arg(outside.path("kit.tar")).arg("--custom-registry").arg(&to);
+    let push = || {
+        Sonobuoy::new("images push")
+            .arg(outside.path("kit.tar"))
+            .arg("--custom-registry")
+            .arg(&to)
+    };
     let done = push()
-        .stdout(&format!("{to}/agnhost:1\n{to}/conformance:v1.33.1\n{to}/sonobuoy:1\n"))
+        .stdout(&format!(
+            "{to}/agnhost:1\n{to}/conformance:v1.33.1\n{to}/sonobuoy:1\n"
+        ))
         .stderr_has("`registries.yaml` is for --e2e-repo-config")
         .run();
-    assert_eq!(inside.manifest("mirror/agnhost", "1").map(|bytes| digest(&bytes)), Some(root));
+    assert_eq!(
+        inside
+            .manifest("mirror/agnhost", "1")
+            .map(|bytes| digest(&bytes)),
+        Some(root)
+    );
     let verify = outside.verify().args("--custom-registry").arg(&to);
     // Sonobuoy's image has another tag in this registry.
-    let found = verify.status(1).stderr_has("one image cannot be pulled").run_any().stdout;
+    let found = verify
+        .status(1)
+        .stderr_has("one image cannot be pulled")
+        .run_any()
+        .stdout;
     assert!(
-        found.contains(&format!("{to}/conformance:v1.33.1  found")) && !found.contains("systemd-logs"),
+        found.contains(&format!("{to}/conformance:v1.33.1  found"))
+            && !found.contains("systemd-logs"),
         "{found}"
     );
-    let inspect =
-        Sonobuoy::new("images inspect --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
-    let inspect = inspect.arg("--images-from").arg(outside.path("kit.tar")).arg("--custom-registry").arg(&to);
-    inspect.status(1).stdout_has(&format!("{to}/conformance:v1.33.1 found")).run_any();
+    let inspect = Sonobuoy::new("images inspect --kubernetes-version v1.33.1 -p")
+        .arg(outside.path("e2e.yaml"));
+    let inspect = inspect
+        .arg("--images-from")
+        .arg(outside.path("kit.tar"))
+        .arg("--custom-registry")
+        .arg(&to);
+    inspect
+        .status(1)
+        .stdout_has(&format!("{to}/conformance:v1.33.1 found"))
+        .run_any();
     let file = done.folder.read("registries.yaml");
-    assert!(file.contains(&format!("promoterE2eRegistry: {to}\n")), "{file}");
-    push().file("registries.yaml", "mine: x\n").status(1).stderr_has("`registries.yaml` exists").run();
-    push().file("registries.yaml", &file).stderr_has(": 0 new blobs").run_any();
+    assert!(
+        file.contains(&format!("promoterE2eRegistry: {to}\n")),
+        "{file}"
+    );
+    push()
+        .file("registries.yaml", "mine: x\n")
+        .status(1)
+        .stderr_has("`registries.yaml` exists")
+        .run();
+    push()
+        .file("registries.yaml", &file)
+        .stderr_has(": 0 new blobs")
+        .run_any();
 
     let (api, _folder, config) = untouched();
     api.raw("/version", 200, r#"{"gitVersion": "v1.32.2"}"#);
@@ -161,13 +241,36 @@ fn kit_is_pushed_to_a_registry_for_runs() {
     ))
     .stderr_has("the kit is for Kubernetes v1.33.1, and the cluster is v1.32.2")
     .run_any();
-    let made = |path: &str| api.get(&format!("/api/v1/namespaces/sonobuoy/{path}")).unwrap();
-    assert_eq!(made("pods/sonobuoy")["spec"]["containers"][0]["image"], format!("{to}/sonobuoy:1"));
+    let made = |path: &str| {
+        api.get(&format!("/api/v1/namespaces/sonobuoy/{path}"))
+            .unwrap()
+    };
+    assert_eq!(
+        made("pods/sonobuoy")["spec"]["containers"][0]["image"],
+        format!("{to}/sonobuoy:1")
+    );
     let plugins = made("configmaps/sonobuoy-plugins-cm")["data"].clone();
-    let plugin = plugins.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned();
-    assert!(plugin.contains(&format!("image: {to}/conformance:v1.33.1")), "{plugin}");
-    assert!(plugin.contains("value: /tmp/sonobuoy/config/registries.yaml"), "{plugin}");
-    assert_eq!(made("configmaps/plugin-e2e-cm")["data"]["registries.yaml"], file);
+    let plugin = plugins
+        .as_object()
+        .unwrap()
+        .values()
+        .next()
+        .unwrap()
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        plugin.contains(&format!("image: {to}/conformance:v1.33.1")),
+        "{plugin}"
+    );
+    assert!(
+        plugin.contains("value: /tmp/sonobuoy/config/registries.yaml"),
+        "{plugin}"
+    );
+    assert_eq!(
+        made("configmaps/plugin-e2e-cm")["data"]["registries.yaml"],
+        file
+    );
 }
 
 #[test]
@@ -176,7 +279,10 @@ fn incomplete_and_invalid_kits_are_rejected() {
     fill(&outside.registry, "e2e/agnhost", false);
     let without_own =
         Sonobuoy::new("images kit --kubernetes-version v1.33.1 -p").arg(outside.path("e2e.yaml"));
-    without_own.status(1).stderr_has("name the archive of Sonobuoy's image with --sonobuoy-image FILE").run();
+    without_own
+        .status(1)
+        .stderr_has("name the archive of Sonobuoy's image with --sonobuoy-image FILE")
+        .run();
     Sonobuoy::new("gen --kit")
         .arg(outside.path("own.tar"))
         .arg("-p")
@@ -194,9 +300,15 @@ fn incomplete_and_invalid_kits_are_rejected() {
     header.set_cksum();
     cut[..512].copy_from_slice(header.as_bytes());
     cut[512..512 + about.len()].copy_from_slice(about);
-    for words in ["e2e --input kit.tar", "images list --kubernetes-version v1.33.1 --images-from kit.tar"] {
+    for words in [
+        "e2e --input kit.tar",
+        "images list --kubernetes-version v1.33.1 --images-from kit.tar",
+    ] {
         let call = Sonobuoy::new(words).file("kit.tar", &cut);
-        call.status(1).stdout("").stderr_has("`kit.tar` is not a kit, or it is damaged").run();
+        call.status(1)
+            .stdout("")
+            .stderr_has("`kit.tar` is not a kit, or it is damaged")
+            .run();
     }
     Sonobuoy::new("images push kit.tar --archive kit.tar --custom-registry r")
         .status(1)
@@ -207,7 +319,10 @@ fn incomplete_and_invalid_kits_are_rejected() {
         .stderr_has("cannot read `missing.tar`")
         .run();
     // Two images that would get the same name.
-    let mixed = Outside::new(Habits::default(), "echo HOST/e2e/agnhost:1; echo HOST/other/agnhost:1");
+    let mixed = Outside::new(
+        Habits::default(),
+        "echo HOST/e2e/agnhost:1; echo HOST/other/agnhost:1",
+    );
     fill(&mixed.registry, "e2e/agnhost", false);
     fill(&mixed.registry, "other/agnhost", true);
     mixed.kit().run_any();
@@ -217,7 +332,10 @@ fn incomplete_and_invalid_kits_are_rejected() {
         .status(1)
         .stderr_has("would both be `reg.local/agnhost:1`")
         .run();
-    for (tests, words) in [("true", "lists no images"), ("echo '<html>'", "lists an image that is not one")] {
+    for (tests, words) in [
+        ("true", "lists no images"),
+        ("echo '<html>'", "lists an image that is not one"),
+    ] {
         Outside::new(Habits::default(), tests)
             .kit()
             .status(1)
@@ -229,7 +347,10 @@ fn incomplete_and_invalid_kits_are_rejected() {
 
 #[test]
 fn kit_contains_only_the_named_platforms() {
-    let (from, to) = (Registry::start(Habits::default()), Registry::start(Habits::default()));
+    let (from, to) = (
+        Registry::start(Habits::default()),
+        Registry::start(Habits::default()),
+    );
     fill(&from, "tool", false);
     // A third platform, whose image is that of the first.
     let mut index: Value = serde_json::from_slice(&from.manifest("tool", "1").unwrap()).unwrap();
@@ -240,24 +361,39 @@ fn kit_contains_only_the_named_platforms() {
     from.put_manifest("tool", "3", &media, index.to_string().as_bytes());
     let image = format!("{}/tool:3", from.host());
     let download = |platform: &str, image: &str| {
-        let call = Sonobuoy::new("images download -p p.yaml -o images.tar --platform").arg(platform);
+        let call =
+            Sonobuoy::new("images download -p p.yaml -o images.tar --platform").arg(platform);
         call.file("p.yaml", plugin(image))
     };
-    let done = download("linux/arm64,s390x", &image).stdout("images.tar\n").run_any();
+    let done = download("linux/arm64,s390x", &image)
+        .stdout("images.tar\n")
+        .run_any();
     let push = Sonobuoy::new("images push --archive").arg(done.folder.join("images.tar"));
-    push.arg("--custom-registry").arg(to.host()).stdout_has("/tool:3\n").run_any();
+    push.arg("--custom-registry")
+        .arg(to.host())
+        .stdout_has("/tool:3\n")
+        .run_any();
     let pushed: Value = serde_json::from_slice(&to.manifest("tool", "3").unwrap()).unwrap();
     let entries = pushed["manifests"].as_array().unwrap();
-    let platforms: Vec<_> =
-        entries.iter().map(|entry| entry["platform"]["architecture"].as_str().unwrap()).collect();
+    let platforms: Vec<_> = entries
+        .iter()
+        .map(|entry| entry["platform"]["architecture"].as_str().unwrap())
+        .collect();
     assert_eq!(platforms, ["arm64", "s390x"]);
     for entry in entries {
-        assert!(to.manifest("tool", entry["digest"].as_str().unwrap()).is_some(), "{entry}");
+        assert!(
+            to.manifest("tool", entry["digest"].as_str().unwrap())
+                .is_some(),
+            "{entry}"
+        );
     }
     download("arm64,riscv64", &image)
         .status(1)
         .stderr_has("is not available for linux/riscv64, only for")
         .run();
     let one = format!("{}/tool:amd64", from.host());
-    download("amd64,arm64", &one).status(1).stderr_has("is for one platform only, and 2 are wanted").run();
+    download("amd64,arm64", &one)
+        .status(1)
+        .stderr_has("is for one platform only, and 2 are wanted")
+        .run();
 }

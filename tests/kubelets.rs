@@ -14,8 +14,14 @@ fn unreachable_kubelet_is_queried_once() {
     let api = cluster();
     for (node, code) in [("a", 500), ("b", 502), ("c", 504)] {
         api.put(&format!("/api/v1/nodes/{node}"), json!({}));
-        api.raw(&format!("/api/v1/nodes/{node}/proxy/configz"), code, "dial tcp: i/o timeout");
-        let containers: Vec<Value> = (0..9).map(|number| json!({"name": format!("c{number}")})).collect();
+        api.raw(
+            &format!("/api/v1/nodes/{node}/proxy/configz"),
+            code,
+            "dial tcp: i/o timeout",
+        );
+        let containers: Vec<Value> = (0..9)
+            .map(|number| json!({"name": format!("c{number}")}))
+            .collect();
         api.put(
             &format!("/api/v1/namespaces/kube-system/pods/on-{node}"),
             json!({"spec": {"nodeName": node, "containers": containers}, "status": {"phase": "Running"}}),
@@ -24,15 +30,25 @@ fn unreachable_kubelet_is_queried_once() {
     let folder = done(query(&api, ""));
     for node in ["a", "b", "c"] {
         assert_eq!(api.count(&format!("GET /api/v1/nodes/{node}/proxy")), 1);
-        assert_eq!(api.count(&format!("GET /api/v1/namespaces/kube-system/pods/on-{node}/log")), 0);
+        assert_eq!(
+            api.count(&format!(
+                "GET /api/v1/namespaces/kube-system/pods/on-{node}/log"
+            )),
+            0
+        );
     }
     let errors = read(&folder, "meta/query-errors.json");
-    let names: Vec<&str> =
-        errors.as_array().unwrap().iter().filter_map(|error| error["name"].as_str()).collect();
+    let names: Vec<&str> = errors
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|error| error["name"].as_str())
+        .collect();
     assert_eq!(names, ["a", "b", "c"], "{errors:#}");
     let text = errors[0]["error"].as_str().unwrap();
     assert!(
-        text.starts_with("10 requests for its data and logs are skipped") && text.contains("i/o timeout"),
+        text.starts_with("10 requests for its data and logs are skipped")
+            && text.contains("i/o timeout"),
         "{text}"
     );
 }
@@ -48,9 +64,17 @@ fn snapshot_ends_at_its_timeout() {
     let settings = r#"{"Limits": {"Snapshot": {"Time": "1s"}}, "Server": {"timeoutseconds": 20}}"#;
     let began = Instant::now();
     let folder = done(query(&api, "--config config.json").file("config.json", settings));
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        began.elapsed()
+    );
     let errors = read(&folder, "meta/query-errors.json");
-    let of_nodes = errors.as_array().unwrap().iter().filter(|error| error["queryobj"] == "Nodes");
+    let of_nodes = errors
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|error| error["queryobj"] == "Nodes");
     assert_eq!(of_nodes.count(), 200, "each node once");
 }
 
@@ -60,12 +84,19 @@ fn ctrl_c_ends_a_snapshot() {
     let api = cluster();
     api.fault(Fault::on("GET /api/v1/nodes/n1/proxy/configz").slow(Duration::from_secs(60)));
     let (mut command, _folder) = query(&api, "").command();
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     api.wait(|api| api.count("GET /api/v1/nodes/n1/proxy/configz") == 1);
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{stderr}");
-    assert!(stderr.contains("the snapshot was interrupted") && output.stdout.is_empty(), "{stderr}");
+    assert!(
+        stderr.contains("the snapshot was interrupted") && output.stdout.is_empty(),
+        "{stderr}"
+    );
 }

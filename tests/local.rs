@@ -49,7 +49,11 @@ fn archive_of_errors(run: Sonobuoy) -> (Archive, String) {
 
 /// Whether a process that wrote its ID into a file still runs. In scripts its own ID is `$$$$`: as in a pod, `$$` is `$`.
 fn runs(file: &Path) -> bool {
-    let number: u32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    let number: u32 = std::fs::read_to_string(file)
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
     Path::new("/proc").join(number.to_string()).exists()
 }
 
@@ -58,12 +62,24 @@ fn readme_plugin_delivers_its_result() {
     let hello = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let run = within(Sonobuoy::new("run --local -p").arg(hello)).stdout_has("hello");
     let (archive, _) = archive(run);
-    assert!(archive.text("plugins/hello/sonobuoy_results.yaml").contains("status: passed"));
-    assert!(archive.text("plugins/hello/results/global/hello.yaml").contains("greeting"));
+    assert!(
+        archive
+            .text("plugins/hello/sonobuoy_results.yaml")
+            .contains("status: passed")
+    );
+    assert!(
+        archive
+            .text("plugins/hello/results/global/hello.yaml")
+            .contains("greeting")
+    );
     assert_eq!(archive.text("meta/info.json"), r#"{"plugins":["hello"]}"#);
     assert!(archive.text("meta/config.json").contains("\"UUID\":"));
     assert!(archive.text("meta/run.log").contains("starting plugins"));
-    assert!(archive.text("plugins/hello/definition.json").contains("\"SessionID\""));
+    assert!(
+        archive
+            .text("plugins/hello/definition.json")
+            .contains("\"SessionID\"")
+    );
 }
 
 #[test]
@@ -75,13 +91,23 @@ fn container_restarts_only_on_failure() {
         )
     };
     let on_failure = "podSpec: {containers: [], restartPolicy: OnFailure}\n";
-    let starts = |archive: &Archive| archive.text("plugins/p/results/global/starts").lines().count();
+    let starts = |archive: &Archive| {
+        archive
+            .text("plugins/p/results/global/starts")
+            .lines()
+            .count()
+    };
     let restarted = plugin("p", "driver: Job", &script(5)) + on_failure;
     let (results, said) = archive(local(&restarted));
-    assert_eq!((starts(&results), said.matches("is started again").count()), (6, 5), "{said}");
-    for definition in
-        [plugin("p", "driver: Job", &script(6)) + on_failure, plugin("p", "driver: Job", &script(1))]
-    {
+    assert_eq!(
+        (starts(&results), said.matches("is started again").count()),
+        (6, 5),
+        "{said}"
+    );
+    for definition in [
+        plugin("p", "driver: Job", &script(6)) + on_failure,
+        plugin("p", "driver: Job", &script(1)),
+    ] {
         let (errors, _) = archive_of_errors(local(&definition));
         let error = errors.text("plugins/p/errors/global/error.json");
         assert!(error.contains("ended with exit code 7"), "{error}");
@@ -91,21 +117,32 @@ fn container_restarts_only_on_failure() {
                  args: ['echo x >> \"$RESULTS_DIR/first\"; [ $(wc -l < \"$RESULTS_DIR/first\") -gt 2 ]']\n";
     let second = "printf %s \"$RESULTS_DIR/first\" > \"$RESULTS_DIR/done\"";
     let (results, _) = archive(local(&(plugin("p", "driver: Job", second) + first)));
-    assert_eq!(results.text("plugins/p/results/global/first").lines().count(), 3);
+    assert_eq!(
+        results
+            .text("plugins/p/results/global/first")
+            .lines()
+            .count(),
+        3
+    );
 }
 
 #[test]
 fn configuration_selects_plugins() {
     let write = "echo 1 > \"$RESULTS_DIR/r\"; printf %s \"$RESULTS_DIR/r\" > \"$RESULTS_DIR/done\"";
     let run = |config: &str| {
-        within(Sonobuoy::new("run --local --config c.json -p a.yaml -p b.yaml"))
-            .file("c.json", config)
-            .file("a.yaml", plugin("a", "driver: Job", write))
-            .file("b.yaml", plugin("b", "driver: Job", write))
+        within(Sonobuoy::new(
+            "run --local --config c.json -p a.yaml -p b.yaml",
+        ))
+        .file("c.json", config)
+        .file("a.yaml", plugin("a", "driver: Job", write))
+        .file("b.yaml", plugin("b", "driver: Job", write))
     };
     let (results, _) = archive(run(r#"{"Plugins": [{"name": "b"}]}"#));
     assert_eq!(results.text("meta/info.json"), r#"{"plugins":["b"]}"#);
-    run(r#"{"Plugins": [{"name": "c"}]}"#).status(1).stderr_has("plugin `c` is selected by `Plugins`").run();
+    run(r#"{"Plugins": [{"name": "c"}]}"#)
+        .status(1)
+        .stderr_has("plugin `c` is selected by `Plugins`")
+        .run();
 }
 
 #[test]
@@ -116,17 +153,32 @@ fn curl_and_openssl_submit_results() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/by-itself.yaml");
     let run = within(Sonobuoy::new("run --local -p").arg(definition)).stdout_has("by-itself");
     let (archive, _) = archive(run);
-    assert!(archive.text("plugins/by-itself/sonobuoy_results.yaml").contains("status: passed"));
-    assert!(archive.text("plugins/by-itself/results/global/by-itself.yaml").contains("greeting from"));
+    assert!(
+        archive
+            .text("plugins/by-itself/sonobuoy_results.yaml")
+            .contains("status: passed")
+    );
+    assert!(
+        archive
+            .text("plugins/by-itself/results/global/by-itself.yaml")
+            .contains("greeting from")
+    );
 }
 
 #[test]
 fn exited_plugin_without_worker_and_result_fails_at_once() {
     for (script, words) in [
-        ("echo nothing to say", "left no result; its last output:\\nnothing to say"),
+        (
+            "echo nothing to say",
+            "left no result; its last output:\\nnothing to say",
+        ),
         ("echo broken; exit 3", "its last output:\\nbroken"),
     ] {
-        let (archive, _) = archive_of_errors(local(&plugin("mute", "driver: Job\n  worker: none", script)));
+        let (archive, _) = archive_of_errors(local(&plugin(
+            "mute",
+            "driver: Job\n  worker: none",
+            script,
+        )));
         let error = archive.text("plugins/mute/errors/global/error.json");
         assert!(error.contains(words), "{error}");
     }
@@ -143,7 +195,10 @@ fn process_environments_contain_no_keys() {
                   echo $RESULTS_DIR > $RESULTS_DIR/done";
     let (archive, _) = archive(local(&plugin("snoop", "driver: Job", script)));
     let worker = archive.text("plugins/snoop/results/global/worker");
-    assert!(worker.contains("SONOBUOY_TOKEN_FILE=") && !worker.contains("PRIVATE KEY"), "{worker}");
+    assert!(
+        worker.contains("SONOBUOY_TOKEN_FILE=") && !worker.contains("PRIVATE KEY"),
+        "{worker}"
+    );
     let token = archive.text("plugins/snoop/results/global/token");
     assert!(token.starts_with("-rw------- "), "{token}");
 }
@@ -154,12 +209,20 @@ fn one_command_writes_reports_and_a_verdict() {
 echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done"#;
     let definition = plugin("suite", "driver: Job\n  result-format: manual", script);
     let files = " --retrieve=out --junit=out/junit.xml --html=out/page.html --fail-on=failed";
-    let run = Sonobuoy::new(&format!("run --local -p plugin.yaml{files}")).file("plugin.yaml", &definition);
-    let done = within(run).status(3).stdout_has("Status: failed").stdout_has("Archive: out/").run_any();
+    let run = Sonobuoy::new(&format!("run --local -p plugin.yaml{files}"))
+        .file("plugin.yaml", &definition);
+    let done = within(run)
+        .status(3)
+        .stdout_has("Status: failed")
+        .stdout_has("Archive: out/")
+        .run_any();
     Archive::only_one_in(&done.folder.join("out"));
     assert!(done.folder.read("out/junit.xml").contains("a &lt;b&gt;"));
     assert!(done.folder.read("out/page.html").contains("a &lt;b&gt;"));
-    local(&definition).status(0).stdout_has("Status: failed").run_any();
+    local(&definition)
+        .status(0)
+        .stdout_has("Status: failed")
+        .run_any();
 }
 
 #[test]
@@ -172,10 +235,28 @@ fn kept_archives_include_that_of_the_run() {
     for others in 0..3 {
         let run = Sonobuoy::new("run --local -p plugin.yaml --keep 2 --retrieve").arg(out.path());
         let done = within(run.file("plugin.yaml", plugin("p", "driver: Job", script))).run_any();
-        let path = done.stdout.lines().find_map(|line| line.strip_prefix("Archive: ")).unwrap().to_owned();
-        assert!(Path::new(&path).exists(), "{others} runs before: {path}: {:?}", out.names());
-        let archives = out.names().into_iter().filter(|name| name.ends_with(".tar.gz")).count();
-        assert_eq!((archives, out.names().len()), (2, 4), "the seals of removed archives: {:?}", out.names());
+        let path = done
+            .stdout
+            .lines()
+            .find_map(|line| line.strip_prefix("Archive: "))
+            .unwrap()
+            .to_owned();
+        assert!(
+            Path::new(&path).exists(),
+            "{others} runs before: {path}: {:?}",
+            out.names()
+        );
+        let archives = out
+            .names()
+            .into_iter()
+            .filter(|name| name.ends_with(".tar.gz"))
+            .count();
+        assert_eq!(
+            (archives, out.names().len()),
+            (2, 4),
+            "the seals of removed archives: {:?}",
+            out.names()
+        );
         assert!(out.join(later).exists());
     }
 }
@@ -184,9 +265,15 @@ fn kept_archives_include_that_of_the_run() {
 fn local_run_is_waited_for_without_a_limit() {
     let definition = plugin("p", "driver: Job", "echo $RESULTS_DIR > $RESULTS_DIR/a");
     let run = |words: &str| {
-        within(Sonobuoy::new(&format!("run --local -p plugin.yaml {words}")).file("plugin.yaml", &definition))
+        within(
+            Sonobuoy::new(&format!("run --local -p plugin.yaml {words}"))
+                .file("plugin.yaml", &definition),
+        )
     };
-    run("--wait=3s").status(1).stderr_has("limit it with `--timeout`").run_any();
+    run("--wait=3s")
+        .status(1)
+        .stderr_has("limit it with `--timeout`")
+        .run_any();
     run("--wait").run_any();
 }
 
@@ -195,7 +282,10 @@ fn daemon_set_runs_once_per_node() {
     let script = "echo \"$NODE_NAME $SONOBUOY\" > $RESULTS_DIR/node.txt\necho $RESULTS_DIR/node.txt > $RESULTS_DIR/done";
     let run = local(&plugin("each", "driver: DaemonSet", script)).arg("--local-nodes=3");
     let (archive, _) = archive(run);
-    let nodes: Vec<_> = archive.names().filter(|name| name.ends_with("node.txt")).collect();
+    let nodes: Vec<_> = archive
+        .names()
+        .filter(|name| name.ends_with("node.txt"))
+        .collect();
     assert_eq!(nodes.len(), 3, "{nodes:?}");
     for name in nodes {
         let node = name.split('/').nth(3).unwrap();
@@ -217,7 +307,10 @@ fn job_goes_on_until_all_results_are_in_and_then_has_time_to_clean_up() {
         .file("a.yaml", plugin("a", "driver: Job", &cleaning))
         .file("b.yaml", plugin("b", "driver: Job", &waiting));
     let (archive, _) = archive(within(run.args("--timeout 30")));
-    let log = archive.names().find(|name| name.contains("-a-job-") && name.ends_with("/plugin.txt")).unwrap();
+    let log = archive
+        .names()
+        .find(|name| name.contains("-a-job-") && name.ends_with("/plugin.txt"))
+        .unwrap();
     assert_eq!(archive.text(log), "went on\ncleaned up\n");
     assert!(!archive.names().any(|name| name.contains("/errors/")));
 }
@@ -231,8 +324,13 @@ fn later_groups_wait_for_earlier_results() {
             order.join("log").display()
         )
     };
-    let both =
-        |name: &str, order: i32| plugin(name, &format!("driver: Job\n  order: {order}"), &script(name));
+    let both = |name: &str, order: i32| {
+        plugin(
+            name,
+            &format!("driver: Job\n  order: {order}"),
+            &script(name),
+        )
+    };
     let run = Sonobuoy::new("run --local -p a.yaml -p b.yaml -p c.yaml")
         .file("a.yaml", both("a", 7))
         .file("b.yaml", both("b", -1))
@@ -245,9 +343,13 @@ fn later_groups_wait_for_earlier_results() {
 fn hanging_test_is_named_at_the_time_limit() {
     let log = "Will run 2 of 9 specs\\n----------\\n[sig-a] a hangs [sig-a]\\n";
     let script = format!("printf '{log}' > $RESULTS_DIR/e2e.log\nsleep 3600");
-    let (archive, _) = archive_of_errors(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=10"));
+    let (archive, _) =
+        archive_of_errors(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=10"));
     let error = archive.text("plugins/slow/errors/global/error.json");
-    assert!(error.contains("within the time limit of 10s, while it ran [sig-a] a hangs"), "{error}");
+    assert!(
+        error.contains("within the time limit of 10s, while it ran [sig-a] a hangs"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -259,9 +361,18 @@ fn timed_out_plugin_ends_with_its_descendants() {
         pids.join("session").display(),
         pids.join("shell").display()
     );
-    let (archive, _) = archive_of_errors(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=1"));
-    assert!(archive.text("plugins/slow/errors/global/error.json").contains("timeout"));
-    assert!(archive.text("plugins/slow/sonobuoy_results.yaml").contains("status: failed"));
+    let (archive, _) =
+        archive_of_errors(local(&plugin("slow", "driver: Job", &script)).arg("--timeout=1"));
+    assert!(
+        archive
+            .text("plugins/slow/errors/global/error.json")
+            .contains("timeout")
+    );
+    assert!(
+        archive
+            .text("plugins/slow/sonobuoy_results.yaml")
+            .contains("status: failed")
+    );
     for name in pids.names() {
         assert!(!runs(&pids.join(&name)), "`{name}` is left");
     }
@@ -273,7 +384,10 @@ fn failed_plugin_reports_its_cause_at_once() {
     let script = "echo first\necho the disk is on fire >&2\nexit 3";
     let (archive, stderr) = archive_of_errors(local(&plugin("bad", "driver: Job", script)));
     let error = archive.text("plugins/bad/errors/global/error.json");
-    assert!(error.contains("the disk is on fire") && error.contains("\"exit-code\":3"), "{error}");
+    assert!(
+        error.contains("the disk is on fire") && error.contains("\"exit-code\":3"),
+        "{error}"
+    );
     assert!(stderr.contains("exit code 3"), "{stderr}");
     let log = archive.named("/logs/plugin.txt");
     assert_eq!(archive.text(&log), "first\nthe disk is on fire\n");
@@ -282,17 +396,35 @@ fn failed_plugin_reports_its_cause_at_once() {
 #[test]
 fn unsupported_plugin_is_rejected_before_the_run() {
     let check = |spec: &str, words: &str| {
-        let definition = format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {spec}\n");
+        let definition =
+            format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {spec}\n");
         let done = local(&definition).status(1).stderr_has(words).run_any();
-        assert!(!done.folder.names().iter().any(|name| name.contains("_sonobuoy_")), "{spec}");
-        assert_eq!(std::fs::read_dir(done.folder.join("tmp")).unwrap().count(), 0, "{spec}");
+        assert!(
+            !done
+                .folder
+                .names()
+                .iter()
+                .any(|name| name.contains("_sonobuoy_")),
+            "{spec}"
+        );
+        assert_eq!(
+            std::fs::read_dir(done.folder.join("tmp")).unwrap().count(),
+            0,
+            "{spec}"
+        );
     };
     check(
         "{name: c, command: [no-such-command]}",
         "`no-such-command` of container `c` is not on this machine",
     );
-    check("{name: c, image: busybox}", "container `c` has no `command`");
-    check("{name: c, command: [sh], workingDir: /no/such}", "`/no/such` is not a folder");
+    check(
+        "{name: c, image: busybox}",
+        "container `c` has no `command`",
+    );
+    check(
+        "{name: c, command: [sh], workingDir: /no/such}",
+        "`/no/such` is not a folder",
+    );
     check(
         "{name: c, command: [sh], env: [{name: A, valueFrom: {secretKeyRef: {name: s, key: k}}}]}",
         "`A` of container `c` comes from a cluster",
@@ -303,7 +435,10 @@ fn unsupported_plugin_is_rejected_before_the_run() {
 fn results_folder_is_sent_after_success_without_a_done_file() {
     let script = "mkdir $RESULTS_DIR/sub\necho one > $RESULTS_DIR/sub/one.txt";
     let (archive, _) = archive(local(&plugin("quiet", "driver: Job", script)));
-    assert_eq!(archive.text("plugins/quiet/results/global/sub/one.txt"), "one\n");
+    assert_eq!(
+        archive.text("plugins/quiet/results/global/sub/one.txt"),
+        "one\n"
+    );
 }
 
 #[test]
@@ -322,27 +457,41 @@ fn empty_done_file_is_a_plugin_error() {
     let script = "echo $RESULTS_DIR/none > $RESULTS_DIR/done";
     let (missing, _) = archive_of_errors(local(&plugin("missing", "driver: Job", script)));
     assert!(
-        missing.text("plugins/missing/errors/global/error.json").contains("/none`, which cannot be read")
+        missing
+            .text("plugins/missing/errors/global/error.json")
+            .contains("/none`, which cannot be read")
     );
 
     let script = ": > $RESULTS_DIR/done";
     let (empty, _) = archive_of_errors(local(&plugin("empty", "driver: Job", script)));
-    assert!(empty.text("plugins/empty/errors/global/error.json").contains("done file is empty"));
+    assert!(
+        empty
+            .text("plugins/empty/errors/global/error.json")
+            .contains("done file is empty")
+    );
 
     let script = "echo text > $RESULTS_DIR/a.gz\necho $RESULTS_DIR/a.gz > $RESULTS_DIR/done";
     let (damaged, _) = archive_of_errors(local(&plugin("damaged", "driver: Job", script)));
-    assert!(damaged.text("plugins/damaged/errors/global/error.json").contains("gzip"));
+    assert!(
+        damaged
+            .text("plugins/damaged/errors/global/error.json")
+            .contains("gzip")
+    );
 }
 
 #[test]
 fn result_over_the_configured_limit_is_rejected() {
-    let script = "echo 12345678 > $RESULTS_DIR/report\necho $RESULTS_DIR/report > $RESULTS_DIR/done";
+    let script =
+        "echo 12345678 > $RESULTS_DIR/report\necho $RESULTS_DIR/report > $RESULTS_DIR/done";
     let run = Sonobuoy::new("run --local --config run.json -p plugin.yaml")
         .file("plugin.yaml", plugin("p", "driver: Job", script))
         .file("run.json", r#"{"Limits": {"Results": {"Bytes": 8}}}"#);
     let (archive, _) = archive_of_errors(within(run));
     let error = archive.text("plugins/p/errors/global/error.json");
-    assert!(error.contains("the result is too large: more than 8 bytes"), "{error}");
+    assert!(
+        error.contains("the result is too large: more than 8 bytes"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -381,7 +530,10 @@ spec: {name: plugin, command: [sh, -c, "echo never > $RESULTS_DIR/never"]}
 "#;
     let (archive, _) = archive_of_errors(local(definition));
     let error = archive.text("plugins/p/errors/global/error.json");
-    assert!(error.contains("`first` ended with exit code 9") && error.contains("no licence"), "{error}");
+    assert!(
+        error.contains("`first` ended with exit code 9") && error.contains("no licence"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -401,26 +553,48 @@ cat <&3 > $RESULTS_DIR/answer.txt
 cat FIFOS/$NODE_NAME
 echo $RESULTS_DIR/answer.txt > $RESULTS_DIR/done"#;
     let script = script.replace("FIFOS", fifos.path().to_str().unwrap());
-    let definition = plugin("talker", "driver: DaemonSet", &script).replace("[sh, -c]", "[bash, -c]");
+    let definition =
+        plugin("talker", "driver: DaemonSet", &script).replace("[sh, -c]", "[bash, -c]");
     let (mut command, folder) = local(&definition).arg("--local-nodes=2").command();
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let watchdog = Watchdog::over(&child);
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     let words = "talker: 0 of 2 nodes done, 4 of 8 steps done: half way";
-    assert!(lines.any(|line| line.contains(words)), "the progress of both nodes, summed");
-    fifos.names().iter().for_each(|name| std::fs::write(fifos.join(name), "").unwrap());
+    assert!(
+        lines.any(|line| line.contains(words)),
+        "the progress of both nodes, summed"
+    );
+    fifos
+        .names()
+        .iter()
+        .for_each(|name| std::fs::write(fifos.join(name), "").unwrap());
     let rest: Vec<_> = lines.collect();
     assert!(child.wait().unwrap().success() && !watchdog.bit());
-    assert!(rest.iter().any(|line| line.contains("talker: 2 of 2 nodes done")), "{rest:?}");
+    assert!(
+        rest.iter()
+            .any(|line| line.contains("talker: 2 of 2 nodes done")),
+        "{rest:?}"
+    );
     let archive = Archive::only_one_in(folder.path());
     for name in archive.names().filter(|name| name.ends_with("answer.txt")) {
-        assert!(archive.text(name).starts_with("HTTP/1.1 200"), "{}", archive.text(name));
+        assert!(
+            archive.text(name).starts_with("HTTP/1.1 200"),
+            "{}",
+            archive.text(name)
+        );
     }
 }
 
 #[test]
 fn simultaneous_runs_are_independent() {
-    let script = "echo $NAME > $RESULTS_DIR/name.txt\necho $RESULTS_DIR/name.txt > $RESULTS_DIR/done";
+    let script =
+        "echo $NAME > $RESULTS_DIR/name.txt\necho $RESULTS_DIR/name.txt > $RESULTS_DIR/done";
     let runs: Vec<_> = ["one", "two"]
         .map(|name| {
             let definition = plugin("twin", "driver: DaemonSet", &script.replace("$NAME", name));
@@ -430,14 +604,23 @@ fn simultaneous_runs_are_independent() {
         .map(|thread| thread.join().unwrap())
         .collect();
     for (archive, name) in runs.iter().zip(["one\n", "two\n"]) {
-        let files: Vec<_> = archive.names().filter(|name| name.ends_with("name.txt")).collect();
+        let files: Vec<_> = archive
+            .names()
+            .filter(|name| name.ends_with("name.txt"))
+            .collect();
         assert_eq!(files.len(), 3);
         assert!(files.iter().all(|file| archive.text(file) == name));
     }
 }
 
 fn make_fifo(path: &Path) {
-    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    assert!(
+        std::process::Command::new("mkfifo")
+            .arg(path)
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// A run that lasts until it is interrupted, and the moment when its plugin runs.
@@ -447,10 +630,24 @@ fn endless(script: &str) -> (Child, Folder) {
     make_fifo(&path);
     let quick = "echo 1 > $RESULTS_DIR/one.txt\necho $RESULTS_DIR/one.txt > $RESULTS_DIR/done";
     let run = Sonobuoy::new("run --local -p quick.yaml -p slow.yaml")
-        .file("quick.yaml", plugin("quick", "driver: Job\n  order: -1", quick))
-        .file("slow.yaml", plugin("slow", "driver: Job", &script.replace("STARTED", path.to_str().unwrap())));
+        .file(
+            "quick.yaml",
+            plugin("quick", "driver: Job\n  order: -1", quick),
+        )
+        .file(
+            "slow.yaml",
+            plugin(
+                "slow",
+                "driver: Job",
+                &script.replace("STARTED", path.to_str().unwrap()),
+            ),
+        );
     let (mut command, folder) = within(run).command();
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     // Blocks until the plugin has opened it, too.
     std::fs::write(folder.join("pid"), std::fs::read(&path).unwrap()).unwrap();
     (child, folder)
@@ -462,7 +659,10 @@ fn terminated_worker_is_not_awaited() {
     let script = "for child in $(cat /proc/$PPID/task/*/children); do\n[ $child = $$$$ ] || kill -TERM $child\ndone\nsleep 3600";
     let (archive, _) = archive_of_errors(local(&plugin("p", "driver: Job", script)));
     let error = archive.text("plugins/p/errors/global/error.json");
-    assert!(error.contains("the worker ended with exit code 1 and left no result"), "{error}");
+    assert!(
+        error.contains("the worker ended with exit code 1 and left no result"),
+        "{error}"
+    );
     assert!(error.contains("asked to stop"), "{error}");
 }
 
@@ -470,14 +670,25 @@ fn terminated_worker_is_not_awaited() {
 fn interrupt_stops_the_run_and_keeps_received_results() {
     use rustix::process::Signal;
     // Several signals at once, as `timeout` sends them to a program and then to its group, are one request.
-    for signals in [&[Signal::INT][..], &[Signal::TERM], &[Signal::TERM, Signal::INT, Signal::HUP]] {
+    for signals in [
+        &[Signal::INT][..],
+        &[Signal::TERM],
+        &[Signal::TERM, Signal::INT, Signal::HUP],
+    ] {
         // The plugin ignores termination.
         let script = "trap '' TERM INT\necho $$$$ > STARTED\nwhile :; do sleep 1; done";
         let (mut child, folder) = endless(script);
         let pid = rustix::process::Pid::from_child(&child);
-        signals.iter().for_each(|signal| rustix::process::kill_process(pid, *signal).unwrap());
+        signals
+            .iter()
+            .for_each(|signal| rustix::process::kill_process(pid, *signal).unwrap());
         let mut stderr = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut stderr)
+            .unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(130), "{stderr}");
         assert!(!runs(&folder.join("pid")), "the plugin is left");
         let archive = Archive::only_one_in(folder.path());
@@ -503,12 +714,21 @@ fn second_interrupt_ends_at_once_and_leaves_no_process() {
         }
     };
     // No writer is left.
-    let said = stderr.lines().map(Result::unwrap).collect::<Vec<_>>().join("\n");
+    let said = stderr
+        .lines()
+        .map(Result::unwrap)
+        .collect::<Vec<_>>()
+        .join("\n");
     assert_eq!(code, Some(130), "{said}");
     assert!(!runs(&folder.join("pid")), "the plugin is left");
-    let left = std::fs::read_dir(folder.join("tmp")).unwrap().map(|entry| entry.unwrap().path());
+    let left = std::fs::read_dir(folder.join("tmp"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
     for path in left {
-        assert!(said.contains(&format!("remains in `{}`", path.display())), "{said}");
+        assert!(
+            said.contains(&format!("remains in `{}`", path.display())),
+            "{said}"
+        );
     }
 }
 
@@ -519,10 +739,16 @@ fn killed_run_ends_its_plugins() {
         let path = fifo.join("alive");
         make_fifo(&path);
         // Every descendant of the plugin holds the other end open, even outside its process group.
-        let script =
-            format!("exec 3> {}\nsetsid sleep 3600 &\necho up >&3\nsleep 3600 & wait", path.display());
+        let script = format!(
+            "exec 3> {}\nsetsid sleep 3600 &\necho up >&3\nsleep 3600 & wait",
+            path.display()
+        );
         let (mut command, _folder) = local(&plugin("p", config, &script)).command();
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let mut alive = BufReader::new(std::fs::File::open(&path).unwrap());
         let mut line = String::new();
         alive.read_line(&mut line).unwrap();
@@ -537,29 +763,63 @@ fn killed_run_ends_its_plugins() {
 #[test]
 fn progress_is_printed_during_the_run() {
     let (mut child, _folder) = endless("echo $$$$ > STARTED\nsleep 3600");
-    let lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let lines = BufReader::new(child.stderr.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
     let line = lines.into_iter().find(|line| line.contains("quick: done"));
     assert!(line.is_some());
-    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::TERM)
-        .unwrap();
+    rustix::process::kill_process(
+        rustix::process::Pid::from_child(&child),
+        rustix::process::Signal::TERM,
+    )
+    .unwrap();
     child.wait().unwrap();
 }
 
 #[test]
 fn run_without_results_explains_why() {
     let script = "echo dial tcp 10.0.0.1:443: connect: no route to host >&2\nexit 3";
-    let done = local(&plugin("lost", "driver: Job", script)).status(1).run_any();
+    let done = local(&plugin("lost", "driver: Job", script))
+        .status(1)
+        .run_any();
     let archive = Archive::only_one_in(done.folder.path());
     let why: serde_json::Value = serde_json::from_str(&archive.text("meta/why.json")).unwrap();
-    assert_eq!((&why["results"], &why["first"]["plugin"]), (&1.into(), &"lost".into()));
-    assert!(why["causes"][0]["remedy"].as_str().unwrap().contains("routes"), "{why}");
-    let file = std::fs::read_dir(done.folder.path()).unwrap().map(|entry| entry.unwrap().path());
-    let file = file.into_iter().find(|path| path.to_string_lossy().ends_with(".tar.gz")).unwrap();
-    let results = |words: &str| Sonobuoy::new("results").arg(&file).args(words).run_any().stdout;
+    assert_eq!(
+        (&why["results"], &why["first"]["plugin"]),
+        (&1.into(), &"lost".into())
+    );
+    assert!(
+        why["causes"][0]["remedy"]
+            .as_str()
+            .unwrap()
+            .contains("routes"),
+        "{why}"
+    );
+    let file = std::fs::read_dir(done.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let file = file
+        .into_iter()
+        .find(|path| path.to_string_lossy().ends_with(".tar.gz"))
+        .unwrap();
+    let results = |words: &str| {
+        Sonobuoy::new("results")
+            .arg(&file)
+            .args(words)
+            .run_any()
+            .stdout
+    };
     let told = "The run failed as a whole: its only result did not arrive.";
-    assert!(results("--mode summary").contains(told), "{}", results("--mode summary"));
+    assert!(
+        results("--mode summary").contains(told),
+        "{}",
+        results("--mode summary")
+    );
     let page = results("--format html");
-    assert!(page.contains(told) && page.contains("It began with lost on global at"), "{page}");
+    assert!(
+        page.contains(told) && page.contains("It began with lost on global at"),
+        "{page}"
+    );
     let json: serde_json::Value = serde_json::from_str(&results("--format json")).unwrap();
     assert_eq!(json["why"], why);
 
@@ -570,7 +830,10 @@ fn run_without_results_explains_why() {
         junit.contains("<testsuites name=\"sonobuoy\" tests=\"2\" failures=\"1\" errors=\"1\""),
         "{junit}"
     );
-    assert!(junit.contains(&error) && junit.contains("It began with lost on global at"), "{junit}");
+    assert!(
+        junit.contains(&error) && junit.contains("It began with lost on global at"),
+        "{junit}"
+    );
 
     // With one result, the run does not count as empty.
     let good = local(&plugin(
@@ -603,14 +866,23 @@ fn process_of_another_user_does_not_hold_the_run() {
         skipped("root", "only root can give a program to another user");
         return;
     }
-    let Some(setpriv) = program("setpriv") else { return };
+    let Some(setpriv) = program("setpriv") else {
+        return;
+    };
     for (case, before, after) in [
         ("the container", "exec", ""),
-        ("a stray", "setsid", "& echo x > r; echo $RESULTS_DIR/r > $RESULTS_DIR/done; sleep 1"),
+        (
+            "a stray",
+            "setsid",
+            "& echo x > r; echo $RESULTS_DIR/r > $RESULTS_DIR/done; sleep 1",
+        ),
     ] {
         let run = within(Sonobuoy::new("run --local -p plugin.yaml --timeout 3"));
         let helper = run.folder().join("helper");
-        let script = format!("cd $RESULTS_DIR; {before} {} --reuid=0 sleep 60 {after}", helper.display());
+        let script = format!(
+            "cd $RESULTS_DIR; {before} {} --reuid=0 sleep 60 {after}",
+            helper.display()
+        );
         let run = run.file("plugin.yaml", plugin("p", "driver: Job", &script));
         // As sudo does, it becomes a process of root.
         std::fs::copy(&setpriv, &helper).unwrap();
@@ -618,21 +890,48 @@ fn process_of_another_user_does_not_hold_the_run() {
         open_to_all(&run.folder());
         let (command, folder) = run.command();
         let mut unprivileged = std::process::Command::new(&setpriv);
-        unprivileged.args(["--reuid=65533", "--regid=65534", "--clear-groups"]).arg(command.get_program());
-        unprivileged.args(command.get_args()).current_dir(folder.path()).env_clear();
-        unprivileged.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        unprivileged
+            .args(["--reuid=65533", "--regid=65534", "--clear-groups"])
+            .arg(command.get_program());
+        unprivileged
+            .args(command.get_args())
+            .current_dir(folder.path())
+            .env_clear();
+        unprivileged.envs(
+            command
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        );
         let begun = std::time::Instant::now();
         let output = unprivileged.output().unwrap();
         let elapsed = begun.elapsed();
         let stderr = String::from_utf8(output.stderr).unwrap();
-        let line = stderr.lines().find(|line| line.contains("cannot be ended")).unwrap_or_default();
-        let number = line.split("process ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        let line = stderr
+            .lines()
+            .find(|line| line.contains("cannot be ended"))
+            .unwrap_or_default();
+        let number = line
+            .split("process ")
+            .nth(1)
+            .and_then(|rest| rest.split(' ').next()?.parse().ok());
         let process = number.and_then(rustix::process::Pid::from_raw);
         let process = process.unwrap_or_else(|| panic!("{case}: no process is named: {stderr}"));
         rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
         assert!(line.contains("sleep 60"), "{case}: {line}");
         assert!(elapsed < Duration::from_secs(40), "{case}: {elapsed:?}");
-        assert_eq!(output.status.code(), Some(i32::from(case == "the container")), "{case}: {stderr}");
-        assert_eq!(folder.names().iter().filter(|name| name.ends_with(".tar.gz")).count(), 1, "{case}");
+        assert_eq!(
+            output.status.code(),
+            Some(i32::from(case == "the container")),
+            "{case}: {stderr}"
+        );
+        assert_eq!(
+            folder
+                .names()
+                .iter()
+                .filter(|name| name.ends_with(".tar.gz"))
+                .count(),
+            1,
+            "{case}"
+        );
     }
 }

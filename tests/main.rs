@@ -1,6 +1,11 @@
 //! Black-box tests: one binary.
 
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, unreachable_pub)]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    unreachable_pub
+)]
 
 // Tests with signals, named pipes and shell scripts are marked, and so are tests of this source tree;
 // `windows` contains the equivalents for that system.

@@ -30,7 +30,10 @@ const MISTAKES: &[(&str, &str)] = &[
         "gen --kubernetes-version v1.30.0 -p systemd-log",
         "did you mean `systemd-logs` or `systemd-logs-native`?",
     ),
-    ("run -p systemd-logs-nativ", "did you mean `systemd-logs-native`?"),
+    (
+        "run -p systemd-logs-nativ",
+        "did you mean `systemd-logs-native`?",
+    ),
     (
         "gen -n UX_Bad --kubernetes-version v1.30.0",
         "use at most 63 lowercase letters, digits and `-`, not at the ends",
@@ -39,17 +42,47 @@ const MISTAKES: &[(&str, &str)] = &[
         "run --max-parallel 0",
         "--max-parallel is `0`; write a number of nodes from 1, or a share from 1% to 100%",
     ),
-    ("doctor --nodes all", "--measure-from all selects the nodes to measure from"),
-    ("run -n UX_Bad", "use at most 63 lowercase letters, digits and `-`, not at the ends"),
+    (
+        "doctor --nodes all",
+        "--measure-from all selects the nodes to measure from",
+    ),
+    (
+        "run -n UX_Bad",
+        "use at most 63 lowercase letters, digits and `-`, not at the ends",
+    ),
     ("run --image-pull-policy always", "did you mean `Always`?"),
-    ("run --systemd-logs-image /x:latest", "it names no registry or repository; is a variable unset?"),
-    ("images verify --archive nope.tar", "cannot read `nope.tar`: No such file or directory"),
-    ("status", "set KUBECONFIG or pass `--kubeconfig`; `run --local` needs no cluster"),
-    ("gen", "without a cluster, name it with --kubernetes-version"),
-    ("run -p systemd-log", "did you mean `systemd-logs` or `systemd-logs-native`?"),
-    ("gen --kubernetes-version v1.11+", "a tag cannot contain `+`; write v1.11.0, auto, ignore or latest"),
-    ("run --timeout 1x", "write seconds, or a duration such as 90m or 1h30m"),
-    ("run --wait=soon", "write minutes, or a duration such as 90m or 1h30m"),
+    (
+        "run --systemd-logs-image /x:latest",
+        "it names no registry or repository; is a variable unset?",
+    ),
+    (
+        "images verify --archive nope.tar",
+        "cannot read `nope.tar`: No such file or directory",
+    ),
+    (
+        "status",
+        "set KUBECONFIG or pass `--kubeconfig`; `run --local` needs no cluster",
+    ),
+    (
+        "gen",
+        "without a cluster, name it with --kubernetes-version",
+    ),
+    (
+        "run -p systemd-log",
+        "did you mean `systemd-logs` or `systemd-logs-native`?",
+    ),
+    (
+        "gen --kubernetes-version v1.11+",
+        "a tag cannot contain `+`; write v1.11.0, auto, ignore or latest",
+    ),
+    (
+        "run --timeout 1x",
+        "write seconds, or a duration such as 90m or 1h30m",
+    ),
+    (
+        "run --wait=soon",
+        "write minutes, or a duration such as 90m or 1h30m",
+    ),
     ("run --wait 60", "did you mean `--wait=60`?"),
     ("delete --wait 5", "did you mean `--wait=5`?"),
     ("run --mode quik", "did you mean `quick`?"),
@@ -63,20 +96,41 @@ const MISTAKES: &[(&str, &str)] = &[
     ("run --version", "`sonobuoy --version` prints the version"),
     ("-v", "`sonobuoy --version` prints the version"),
     ("status --folow", "did you mean `--watch`?"),
-    ("status mynamespace", "a namespace is named by `-n mynamespace`"),
+    (
+        "status mynamespace",
+        "a namespace is named by `-n mynamespace`",
+    ),
     ("version --shrt", "did you mean `--short`?"),
-    ("completion tcsh", "for \"SHELL\": it must be one of bash, zsh, fish, powershell"),
+    (
+        "completion tcsh",
+        "for \"SHELL\": it must be one of bash, zsh, fish, powershell",
+    ),
     ("completion zhs", "did you mean `zsh`?"),
     ("results --format htm x", "did you mean `html`?"),
     ("delete --al", "did you mean `--all`?"),
     ("retrieve --forse", "did you mean `--force`?"),
     ("run --rbac enabled", "did you mean `Enable`?"),
     ("plugin remove x", "did you mean `plugin uninstall`?"),
-    ("plugin install x.yaml", "as in `plugin install disk disk.yaml`"),
-    ("gen plugin", "or `--example shell` for one that works as it is"),
-    ("results diff a", "write the earlier archive and the later one"),
-    ("run --context prod", "there is no kubeconfig that could have it; name one with `--kubeconfig`"),
-    ("frobnicate", "unknown command \"frobnicate\" for \"sonobuoy\""),
+    (
+        "plugin install x.yaml",
+        "as in `plugin install disk disk.yaml`",
+    ),
+    (
+        "gen plugin",
+        "or `--example shell` for one that works as it is",
+    ),
+    (
+        "results diff a",
+        "write the earlier archive and the later one",
+    ),
+    (
+        "run --context prod",
+        "there is no kubeconfig that could have it; name one with `--kubeconfig`",
+    ),
+    (
+        "frobnicate",
+        "unknown command \"frobnicate\" for \"sonobuoy\"",
+    ),
 ];
 
 #[test]
@@ -86,16 +140,30 @@ fn mistakes_are_answered_with_suggestions() {
         let answer = done.stderr.lines().next().unwrap_or_default();
         // Some are found before the command is known whose usage could be printed.
         let answer = answer.trim_end_matches('"');
-        assert!(answer.ends_with(ending.trim_end_matches('"')), "`sonobuoy {line}`: {}", done.stderr);
-        assert!(!done.stderr.contains("splat"), "what is hidden is not suggested: {}", done.stderr);
+        assert!(
+            answer.ends_with(ending.trim_end_matches('"')),
+            "`sonobuoy {line}`: {}",
+            done.stderr
+        );
+        assert!(
+            !done.stderr.contains("splat"),
+            "what is hidden is not suggested: {}",
+            done.stderr
+        );
     }
 }
 
 #[test]
 fn files_of_another_kind_are_identified() {
-    let definition = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i:1}\n";
+    let definition =
+        "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i:1}\n";
     let first = |words: &str, name: &str, content: &str| {
-        Sonobuoy::new(words).file(name, content).status(1).stdout("").run_any().stderr
+        Sonobuoy::new(words)
+            .file(name, content)
+            .status(1)
+            .stdout("")
+            .run_any()
+            .stderr
     };
     for (words, content, expected) in [
         (
@@ -115,28 +183,49 @@ fn files_of_another_kind_are_identified() {
         ),
     ] {
         let answer = first(words, "p.yaml", content);
-        assert!(answer.contains(expected) && answer.lines().count() == 1, "{words}: {answer}");
+        assert!(
+            answer.contains(expected) && answer.lines().count() == 1,
+            "{words}: {answer}"
+        );
     }
     let empty = Sonobuoy::new("run -p").arg("").status(1).run_any().stderr;
-    assert!(empty.contains("`-p` is empty: is a variable unset?"), "{empty}");
+    assert!(
+        empty.contains("`-p` is empty: is a variable unset?"),
+        "{empty}"
+    );
 }
 
 #[test]
 fn usage_is_printed_for_invalid_command_lines_only() {
-    for words in ["plugin show none", "e2e --input none", "run --rerun-failed none", "run --resume none"] {
+    for words in [
+        "plugin show none",
+        "e2e --input none",
+        "run --rerun-failed none",
+        "run --resume none",
+    ] {
         let done = Sonobuoy::new(words).status(1).run_any();
         assert!(
             !done.stderr.contains("Usage:") && done.stderr.lines().count() == 1,
             "{words}: {}",
             done.stderr
         );
-        assert!(done.stderr.contains("level=error") && !done.stderr.contains("os error"), "{}", done.stderr);
+        assert!(
+            done.stderr.contains("level=error") && !done.stderr.contains("os error"),
+            "{}",
+            done.stderr
+        );
     }
 }
 
 #[test]
 fn help_lists_flags_and_examples() {
-    let help = |words: &str| Sonobuoy::new(words).arg("--help").stdout_has("Usage:").run().stdout;
+    let help = |words: &str| {
+        Sonobuoy::new(words)
+            .arg("--help")
+            .stdout_has("Usage:")
+            .run()
+            .stdout
+    };
     let wait = help("wait");
     for (flag, is_shown) in [
         ("--wait", true),
@@ -156,10 +245,9 @@ fn help_lists_flags_and_examples() {
         .status(1)
         .stderr_has("kubeconfig `none`: No such file or directory")
         .run();
-    assert!(
-        help("run")
-            .contains("Examples:\n  Try a plugin on this machine:\n    sonobuoy run --local -p disk.yaml")
-    );
+    assert!(help("run").contains(
+        "Examples:\n  Try a plugin on this machine:\n    sonobuoy run --local -p disk.yaml"
+    ));
     for (words, argument) in [
         ("plugin install", "<SAVE-AS>"),
         ("plugin install", "<SOURCE>"),
@@ -167,7 +255,10 @@ fn help_lists_flags_and_examples() {
         ("results diff", "<AFTER>"),
     ] {
         let help = help(words);
-        let line = help.lines().find(|line| line.trim().starts_with(argument)).unwrap_or_default();
+        let line = help
+            .lines()
+            .find(|line| line.trim().starts_with(argument))
+            .unwrap_or_default();
         assert!(line.split_whitespace().count() > 2, "{argument}: {help}");
     }
 }
@@ -175,7 +266,9 @@ fn help_lists_flags_and_examples() {
 #[test]
 fn version_has_several_spellings() {
     for line in ["--version", "-V"] {
-        Sonobuoy::new(line).stdout(&format!("sonobuoy v{}\n", env!("CARGO_PKG_VERSION"))).run_any();
+        Sonobuoy::new(line)
+            .stdout(&format!("sonobuoy v{}\n", env!("CARGO_PKG_VERSION")))
+            .run_any();
     }
 }
 
@@ -190,7 +283,12 @@ fn timeouts_are_seconds_or_durations() {
         ("--timeout=1500ms", 2),
     ] {
         let done = Sonobuoy::new("gen config").arg(flag).run_any();
-        assert!(done.stdout.contains(&format!("\"timeoutseconds\":{expected}")), "{flag}: {}", done.stdout);
+        assert!(
+            done.stdout
+                .contains(&format!("\"timeoutseconds\":{expected}")),
+            "{flag}: {}",
+            done.stdout
+        );
     }
     Sonobuoy::new("gen config --wait=1h").run_any();
 }
@@ -199,10 +297,18 @@ fn timeouts_are_seconds_or_durations() {
 fn ineffective_flags_are_reported() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let local = |words: &str| Sonobuoy::new(&format!("run --local {words} -p")).arg(definition);
-    let archives =
-        |folder: &Folder| folder.names().into_iter().filter(|name| name.ends_with(".tar.gz")).count();
+    let archives = |folder: &Folder| {
+        folder
+            .names()
+            .into_iter()
+            .filter(|name| name.ends_with(".tar.gz"))
+            .count()
+    };
     for (words, named) in [
-        ("--kubeconfig x --delete", "--kubeconfig and --delete would do nothing"),
+        (
+            "--kubeconfig x --delete",
+            "--kubeconfig and --delete would do nothing",
+        ),
         ("--mode quick", "--mode would do nothing"),
         ("--dry-run", "--dry-run would do nothing"),
         ("--nodes a", "--nodes would do nothing"),
@@ -214,7 +320,8 @@ fn ineffective_flags_are_reported() {
         let refused = local(words).status(1).stderr_has(named).run_any();
         assert_eq!(archives(&refused.folder), 0, "{words} ran the plugin");
     }
-    let done = local("--timeout 1h --wait --dry-run=none --delete=false --keep 2 --retrieve .").run_any();
+    let done =
+        local("--timeout 1h --wait --dry-run=none --delete=false --keep 2 --retrieve .").run_any();
     assert_eq!(archives(&done.folder), 1);
     Sonobuoy::new("run --local-nodes 3 --kubeconfig none")
         .status(1)
@@ -228,11 +335,15 @@ fn ineffective_flags_are_reported() {
 
 #[test]
 fn empty_files_are_called_empty() {
-    let run = Sonobuoy::new("results a.tar.gz").file("a.tar.gz", "").status(1);
+    let run = Sonobuoy::new("results a.tar.gz")
+        .file("a.tar.gz", "")
+        .status(1);
     run.stderr_has("a.tar.gz: the file is empty").run_any();
-    let run =
-        Sonobuoy::new("status --kubeconfig kube").file("kube", "apiVersion: v1\nkind: Config\n").status(1);
-    run.stderr_has("kubeconfig `kube` has no clusters, contexts and users").run_any();
+    let run = Sonobuoy::new("status --kubeconfig kube")
+        .file("kube", "apiVersion: v1\nkind: Config\n")
+        .status(1);
+    run.stderr_has("kubeconfig `kube` has no clusters, contexts and users")
+        .run_any();
 }
 
 #[test]
@@ -242,20 +353,33 @@ fn version_independent_plugin_needs_no_cluster() {
         .arg(definition)
         .stderr_has("are not told the version")
         .run_any();
-    assert!(done.stdout.contains("plugin-name: hello"), "{}", done.stdout);
-    Sonobuoy::new("gen --rbac Enable -p e2e").status(1).stderr_has("--kubernetes-version").run_any();
+    assert!(
+        done.stdout.contains("plugin-name: hello"),
+        "{}",
+        done.stdout
+    );
+    Sonobuoy::new("gen --rbac Enable -p e2e")
+        .status(1)
+        .stderr_has("--kubernetes-version")
+        .run_any();
 }
 
 #[test]
 fn examples_run_unchanged() {
-    for (language, needs) in [("shell", "sh"), ("python", "python3"), ("go", "go"), ("rust", "rustc")] {
+    for (language, needs) in [
+        ("shell", "sh"),
+        ("python", "python3"),
+        ("go", "go"),
+        ("rust", "rustc"),
+    ] {
         if crate::support::program(needs).is_none() {
             continue;
         }
-        let definition =
-            Sonobuoy::new(&format!("gen plugin --example {language} --name mine")).run_any().stdout;
-        let mut run =
-            Sonobuoy::new("run --local --fail-on incomplete -p plugin.yaml").file("plugin.yaml", definition);
+        let definition = Sonobuoy::new(&format!("gen plugin --example {language} --name mine"))
+            .run_any()
+            .stdout;
+        let mut run = Sonobuoy::new("run --local --fail-on incomplete -p plugin.yaml")
+            .file("plugin.yaml", definition);
         // Compilers keep their caches, and rustup its own.
         for variable in ["HOME", "RUSTUP_HOME", "CARGO_HOME", "GOCACHE"] {
             if let Some(value) = std::env::var_os(variable) {
@@ -272,5 +396,8 @@ fn examples_run_unchanged() {
         .status(1)
         .stderr_has("it must be one of shell, python, go, rust")
         .run_any();
-    Sonobuoy::new("gen plugin --name x").status(1).stderr_has("missing: --image").run_any();
+    Sonobuoy::new("gen plugin --name x")
+        .status(1)
+        .stderr_has("missing: --image")
+        .run_any();
 }

@@ -16,10 +16,16 @@ fn rendered(namespace: &str) -> String {
     let mut text = parts.next().unwrap().to_owned();
     for part in parts {
         let (name, rest) = part.split_once(" }}").unwrap();
-        let (name, is_json) = name.strip_suffix(" | toJson").map_or((name, false), |name| (name, true));
+        let (name, is_json) = name
+            .strip_suffix(" | toJson")
+            .map_or((name, false), |name| (name, true));
         let value = match name.strip_prefix(".Values.") {
             Some(name) => &values[name],
-            None => &Value::from(if name == ".Release.Namespace" { namespace } else { panic!("{name}") }),
+            None => &Value::from(if name == ".Release.Namespace" {
+                namespace
+            } else {
+                panic!("{name}")
+            }),
         };
         assert!(!value.is_null(), "{name} is not in values.yaml");
         text += &match value {
@@ -36,21 +42,35 @@ fn manifest_has_the_objects_of_the_chart() {
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: sonobuoy-nightly\n---\n";
     let text = format!("{namespace}{}", rendered("sonobuoy-nightly"));
     assert_golden("../../docs/nightly/nightly.yaml", &text);
-    let objects: Vec<Value> =
-        text.split("\n---\n").map(|object| serde_yaml::from_str(object).unwrap()).collect();
-    let job = objects.iter().find(|object| object["kind"] == "CronJob").unwrap();
+    let objects: Vec<Value> = text
+        .split("\n---\n")
+        .map(|object| serde_yaml::from_str(object).unwrap())
+        .collect();
+    let job = objects
+        .iter()
+        .find(|object| object["kind"] == "CronJob")
+        .unwrap();
     let pod = &job["spec"]["jobTemplate"]["spec"]["template"]["spec"];
     // No verb on everything, and nothing beyond the namespace except nodes and reviews of tokens.
-    for role in objects.iter().filter(|object| object["kind"].as_str().unwrap().ends_with("Role")) {
+    for role in objects
+        .iter()
+        .filter(|object| object["kind"].as_str().unwrap().ends_with("Role"))
+    {
         assert!(!role["rules"].to_string().contains('*'), "{role}");
     }
     for key in ["initContainers", "containers"] {
         let container = &pod[key][0];
-        let words =
-            ["command", "args"].iter().flat_map(|key| container[key].as_array().into_iter().flatten());
-        let words =
-            words.map(|word| word.as_str().unwrap()).skip(1).filter(|word| !word.starts_with("--config"));
+        let words = ["command", "args"]
+            .iter()
+            .flat_map(|key| container[key].as_array().into_iter().flatten());
+        let words = words
+            .map(|word| word.as_str().unwrap())
+            .skip(1)
+            .filter(|word| !word.starts_with("--config"));
         // Without a cluster, the first error is its absence.
-        Sonobuoy::with(words).status(1).stderr_has("no cluster configured").run_any();
+        Sonobuoy::with(words)
+            .status(1)
+            .stderr_has("no cluster configured")
+            .run_any();
     }
 }

@@ -15,22 +15,42 @@ use crate::support::{Sonobuoy, skipped};
 /// Compares the output of both programs for an archive with a golden file, command by command.
 #[track_caller]
 fn both_print(archive: &Path, golden: &str, calls: &[&str]) {
-    let ours = |words: &&str| Sonobuoy::new("results").arg(archive).args(words).run_any().stdout;
+    let ours = |words: &&str| {
+        Sonobuoy::new("results")
+            .arg(archive)
+            .args(words)
+            .run_any()
+            .stdout
+    };
     assert_golden(golden, &told(calls, ours));
     let Ok(original) = std::env::var("SONOBUOY_ORIGINAL") else {
-        return skipped("original", "SONOBUOY_ORIGINAL does not name the original program");
+        return skipped(
+            "original",
+            "SONOBUOY_ORIGINAL does not name the original program",
+        );
     };
     let theirs = |words: &&str| {
-        let out = Command::new(&original).arg("results").arg(archive).args(words.split_whitespace()).output();
+        let out = Command::new(&original)
+            .arg("results")
+            .arg(archive)
+            .args(words.split_whitespace())
+            .output();
         let out = out.unwrap();
-        assert!(out.status.success(), "results {words}: {}", String::from_utf8_lossy(&out.stderr));
+        assert!(
+            out.status.success(),
+            "results {words}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        );
         String::from_utf8(out.stdout).unwrap()
     };
     assert_golden(golden, &told(calls, theirs));
 }
 
 fn told(calls: &[&str], print: impl Fn(&&str) -> String) -> String {
-    let text: String = calls.iter().map(|words| format!("$ results {words}\n{}", print(words))).collect();
+    let text: String = calls
+        .iter()
+        .map(|words| format!("$ results {words}\n{}", print(words)))
+        .collect();
     // Pod names contain a random number.
     let random = regex::Regex::new("-(job|daemon-set)-[0-9a-f]{16}").unwrap();
     random.replace_all(&text, "-$1-0").into_owned()
@@ -38,8 +58,12 @@ fn told(calls: &[&str], print: impl Fn(&&str) -> String) -> String {
 
 /// The only archive in a folder.
 fn archive_in(folder: &Path) -> PathBuf {
-    let mut paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    paths.find(|path| path.to_string_lossy().ends_with(".tar.gz")).unwrap()
+    let mut paths = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    paths
+        .find(|path| path.to_string_lossy().ends_with(".tar.gz"))
+        .unwrap()
 }
 
 #[test]
@@ -54,11 +78,16 @@ fn archives_of_local_runs_are_read() {
             json!(body)
         )
     };
-    let tree =
-        "name: t\nstatus: degraded\nitems:\n- {name: a b, status: degraded, details: {free: 5, list: [x]}}\n";
+    let tree = "name: t\nstatus: degraded\nitems:\n- {name: a b, status: degraded, details: {free: 5, list: [x]}}\n";
     let run = Sonobuoy::new("run --local -p suite.yaml -p text.yaml -p tree.yaml")
-        .file("suite.yaml", definition("suite", "junit", "junit.xml", suite))
-        .file("text.yaml", definition("text", "raw", "r.txt", "line one\nline two\n"))
+        .file(
+            "suite.yaml",
+            definition("suite", "junit", "junit.xml", suite),
+        )
+        .file(
+            "text.yaml",
+            definition("text", "raw", "r.txt", "line one\nline two\n"),
+        )
         .file("tree.yaml", definition("tree", "manual", "r.yaml", tree));
     let done = run.run_any();
     let calls = [
@@ -75,7 +104,11 @@ fn archives_of_local_runs_are_read() {
         "-m detailed -p tree",
         "-m dump -p tree",
     ];
-    both_print(&archive_in(done.folder.path()), "results/original-local.txt", &calls);
+    both_print(
+        &archive_in(done.folder.path()),
+        "results/original-local.txt",
+        &calls,
+    );
 }
 
 #[test]
@@ -104,5 +137,9 @@ fn archives_of_runs_in_a_cluster_are_read() {
         "-p sonobuoy -m detailed",
         "-p once -m detailed --skip-prefix",
     ];
-    both_print(&archive_in(&cluster.folder.join("runs")), "results/original-cluster.txt", &calls);
+    both_print(
+        &archive_in(&cluster.folder.join("runs")),
+        "results/original-cluster.txt",
+        &calls,
+    );
 }

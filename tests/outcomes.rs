@@ -76,7 +76,12 @@ const OUTCOMES: [Outcome; 5] = [
 impl Outcome {
     /// A run that ends this way.
     fn run(&self, words: &str) -> Sonobuoy {
-        let Self { name, format, script, .. } = self;
+        let Self {
+            name,
+            format,
+            script,
+            ..
+        } = self;
         let script = format!("{script}\n{SUITE}").replace('\n', "\n      ");
         let limit = if *name == "timeout" { "1" } else { "60" };
         Sonobuoy::new(&format!("run --local -p plugin.yaml --timeout {limit} --retrieve out {words}")).file(
@@ -96,7 +101,8 @@ impl Outcome {
     /// Publishes the status of a run that has ended this way, or is `running`.
     fn publish_status(&self, api: &ApiServer, run: &str) {
         let status = if run == "running" { run } else { self.status };
-        let entry = json!({"plugin": self.name, "node": "global", "status": status, "result-status": ""});
+        let entry =
+            json!({"plugin": self.name, "node": "global", "status": status, "result-status": ""});
         let document = cluster::status(run, &json!([entry]));
         aggregator_pod(api, json!({"phase": "Running"}), Some(&document));
     }
@@ -121,12 +127,24 @@ impl Outcome {
 
     #[track_caller]
     fn check(&self, read: &Read, reader: Reader, limit: &str, code: i32) {
-        let Read { code: found, stderr, .. } = read;
+        let Read {
+            code: found,
+            stderr,
+            ..
+        } = read;
         let expected = reader.expected(code);
         let name = self.name;
-        assert_eq!(*found, Some(expected), "{name}, --fail-on {limit}, {reader:?}: {stderr}");
+        assert_eq!(
+            *found,
+            Some(expected),
+            "{name}, --fail-on {limit}, {reader:?}: {stderr}"
+        );
         let reports_output = stderr.contains("cannot write to standard output: ");
-        assert_eq!(reports_output, reader == Reader::FullDevice, "{name}, {reader:?}: {stderr}");
+        assert_eq!(
+            reports_output,
+            reader == Reader::FullDevice,
+            "{name}, {reader:?}: {stderr}"
+        );
     }
 
     /// The requested files are complete.
@@ -134,8 +152,16 @@ impl Outcome {
     fn check_files(&self, folder: &Path) {
         let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
         let (junit, page) = (read("out/j.xml"), read("out/p.html"));
-        assert!(junit.contains(self.junit) && junit.ends_with("</testsuites>\n"), "{}: {junit}", self.name);
-        assert!(page.contains(self.name) && page.trim_end().ends_with("</html>"), "{}: page", self.name);
+        assert!(
+            junit.contains(self.junit) && junit.ends_with("</testsuites>\n"),
+            "{}: {junit}",
+            self.name
+        );
+        assert!(
+            page.contains(self.name) && page.trim_end().ends_with("</html>"),
+            "{}: page",
+            self.name
+        );
         Archive::only_one_in(&folder.join("out"));
     }
 }
@@ -179,10 +205,20 @@ fn no_reader_of_an_archive_changes_the_exit_code_or_files() {
     each(&OUTCOMES, |outcome| {
         let read = outcome.run("").read_by(Reader::Whole);
         outcome.check(&read, Reader::Whole, "never", outcome.codes[0]);
-        let name = read.folder.names().into_iter().find(|name| name == "out").unwrap();
+        let name = read
+            .folder
+            .names()
+            .into_iter()
+            .find(|name| name == "out")
+            .unwrap();
         let folder = read.folder.join(&name);
-        let archive = Folder::names_of(&folder).into_iter().find(|name| name.ends_with(".tar.gz")).unwrap();
-        made.lock().unwrap().push((outcome, folder.join(archive), read.folder));
+        let archive = Folder::names_of(&folder)
+            .into_iter()
+            .find(|name| name.ends_with(".tar.gz"))
+            .unwrap();
+        made.lock()
+            .unwrap()
+            .push((outcome, folder.join(archive), read.folder));
     });
     let made = made.into_inner().unwrap();
     let mut cases: Vec<(&Outcome, &PathBuf, Reader, usize)> = Vec::new();
@@ -195,16 +231,28 @@ fn no_reader_of_an_archive_changes_the_exit_code_or_files() {
         let words = format!("--fail-on {}", LIMITS[*limit]);
         let mode = ["report", "dump", "detailed", "summary"][*limit];
         let results = Sonobuoy::new(&format!("results {words} --mode {mode}")).arg(archive);
-        outcome.check(&results.read_by(*reader), *reader, LIMITS[*limit], outcome.code_of_results(*limit));
+        outcome.check(
+            &results.read_by(*reader),
+            *reader,
+            LIMITS[*limit],
+            outcome.code_of_results(*limit),
+        );
     });
     cases.retain(|(_, _, reader, limit)| {
         // Each reader with another limit.
-        Reader::EVERY.iter().position(|other| other == reader).unwrap() % LIMITS.len() == *limit
+        Reader::EVERY
+            .iter()
+            .position(|other| other == reader)
+            .unwrap()
+            % LIMITS.len()
+            == *limit
     });
     each(&cases, |(outcome, archive, reader, limit)| {
         let (_api, config) = outcome.publish(archive);
         let words = format!("wait --retrieve out {FILES} --fail-on {}", LIMITS[*limit]);
-        let wait = Sonobuoy::new(&words).arg("--kubeconfig").arg(config.join("kubeconfig"));
+        let wait = Sonobuoy::new(&words)
+            .arg("--kubeconfig")
+            .arg(config.join("kubeconfig"));
         let read = wait.read_by(*reader);
         outcome.check(&read, *reader, LIMITS[*limit], outcome.codes[*limit]);
         outcome.check_files(read.folder.path());
@@ -213,14 +261,22 @@ fn no_reader_of_an_archive_changes_the_exit_code_or_files() {
 
 #[test]
 fn wait_outlives_its_reader() {
-    let outcome = OUTCOMES.iter().find(|outcome| outcome.name == "timeout").unwrap();
+    let outcome = OUTCOMES
+        .iter()
+        .find(|outcome| outcome.name == "timeout")
+        .unwrap();
     for reader in Reader::EVERY {
         let (api, _folder, config) = untouched();
         namespace(&api);
         outcome.publish_status(&api, "running");
         let read = std::thread::scope(|scope| {
-            let wait = scope.spawn(|| Sonobuoy::new(&format!("wait --kubeconfig {config}")).read_by(reader));
-            api.wait(|api| api.requests().iter().any(|request| request.contains("watch=true")));
+            let wait = scope
+                .spawn(|| Sonobuoy::new(&format!("wait --kubeconfig {config}")).read_by(reader));
+            api.wait(|api| {
+                api.requests()
+                    .iter()
+                    .any(|request| request.contains("watch=true"))
+            });
             outcome.publish_status(&api, "complete");
             wait.join().unwrap()
         });

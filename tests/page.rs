@@ -14,7 +14,8 @@ fn page_is_self_contained_and_escaped() {
     let page = results(&run(), "--format html").run_any().stdout;
     for needle in ["src=", "@import", "url(", "http:", "https:", "//cdn"] {
         // Escaped text of the archive contains one `src=`.
-        let found = page.matches(needle).count() - page.matches(&format!("&lt;img {needle}")).count();
+        let found =
+            page.matches(needle).count() - page.matches(&format!("&lt;img {needle}")).count();
         assert_eq!(found, 0, "{needle}");
     }
     assert!(page.contains("&lt;b&gt;bold&lt;/b&gt; &amp; &#39;quoted&#39; &quot;name&quot;"));
@@ -33,7 +34,9 @@ fn page_is_self_contained_and_escaped() {
 fn inside_tags<'t>(page: &'t str, name: &str) -> impl Iterator<Item = &'t str> {
     let (start, end) = (format!("<{name}>"), format!("</{name}>"));
     let parts: Vec<&str> = page.split(&start).skip(1).collect();
-    parts.into_iter().map(move |part| part.split(&end).next().unwrap())
+    parts
+        .into_iter()
+        .map(move |part| part.split(&end).next().unwrap())
 }
 
 /// An inline script or style as a policy names it.
@@ -45,8 +48,13 @@ fn source_of(text: &str) -> String {
 #[test]
 fn page_permits_its_own_script_and_style_alone() {
     let page = results(&run(), "--format html").run_any().stdout;
-    let policy =
-        page.split("Content-Security-Policy\" content=\"").nth(1).unwrap().split('"').next().unwrap();
+    let policy = page
+        .split("Content-Security-Policy\" content=\"")
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap();
     let [script, style] = ["script", "style"].map(|name| {
         let texts: Vec<_> = inside_tags(&page, name).collect();
         assert_eq!(texts.len(), 1, "{name}");
@@ -97,9 +105,14 @@ addEventListener('load', async () => {
 
 /// The accessibility checker, as npm installs it: `npm install --no-save axe-core`.
 fn axe() -> Option<String> {
-    let folders =
-        [std::env::var_os("AXE_CORE").map(std::path::PathBuf::from), Some("node_modules/axe-core".into())];
-    folders.into_iter().flatten().find_map(|folder| std::fs::read_to_string(folder.join("axe.min.js")).ok())
+    let folders = [
+        std::env::var_os("AXE_CORE").map(std::path::PathBuf::from),
+        Some("node_modules/axe-core".into()),
+    ];
+    folders
+        .into_iter()
+        .flatten()
+        .find_map(|folder| std::fs::read_to_string(folder.join("axe.min.js")).ok())
 }
 
 /// What scripts found out about a page in a browser; `None` if no browser starts.
@@ -113,7 +126,10 @@ fn used(folder: &Folder, page: &str, scripts: &[&str]) -> Option<Value> {
         elements += &format!("<script>{script}</script>");
     }
     let permitted = page.replacen("script-src ", &sources, 1);
-    let path = folder.write("page.html", permitted.replace("</body>", &(elements + "</body>")));
+    let path = folder.write(
+        "page.html",
+        permitted.replace("</body>", &(elements + "</body>")),
+    );
     let done = Command::new(chromium)
         .args([
             "--headless",
@@ -122,17 +138,35 @@ fn used(folder: &Folder, page: &str, scripts: &[&str]) -> Option<Value> {
             "--disable-dev-shm-usage",
             "--window-size=400,900",
         ])
-        .args(["--disable-background-networking", "--no-first-run", "--enable-logging=stderr", "--v=0"])
-        .arg(format!("--user-data-dir={}", folder.join("browser").display()))
+        .args([
+            "--disable-background-networking",
+            "--no-first-run",
+            "--enable-logging=stderr",
+            "--v=0",
+        ])
+        .arg(format!(
+            "--user-data-dir={}",
+            folder.join("browser").display()
+        ))
         .args(["--virtual-time-budget=4000", "--dump-dom"])
         .arg(format!("file://{}", path.display()))
         .env("HOME", folder.path())
         .output()
         .unwrap();
-    let (dom, log) = (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    let console: Vec<_> = log.lines().filter(|line| line.contains("CONSOLE")).collect();
+    let (dom, log) = (
+        String::from_utf8_lossy(&done.stdout),
+        String::from_utf8_lossy(&done.stderr),
+    );
+    let console: Vec<_> = log
+        .lines()
+        .filter(|line| line.contains("CONSOLE"))
+        .collect();
     assert_eq!(console, [""; 0], "the console stays empty");
-    let Some(outcome) = dom.split("data-outcome=\"").nth(1).and_then(|rest| rest.split('"').next()) else {
+    let Some(outcome) = dom
+        .split("data-outcome=\"")
+        .nth(1)
+        .and_then(|rest| rest.split('"').next())
+    else {
         // A browser that cannot start proves nothing about the page.
         assert!(dom.is_empty(), "{dom}\n{log}");
         let last = log.lines().last().unwrap_or_default();
@@ -148,7 +182,9 @@ fn page_can_be_searched_and_folded_in_a_browser() {
     let page = results(&folder, "--format html").run_any().stdout;
     let axe = axe();
     let checker = axe.as_deref().unwrap_or_default();
-    let Some(outcome) = used(&folder, &page, &[checker, USE]) else { return };
+    let Some(outcome) = used(&folder, &page, &[checker, USE]) else {
+        return;
+    };
     let mut expected = json!({
         "title": "1 failed of 10 that ran (1 skipped) · Sonobuoy", "tools": true, "all": 11,
         "open": ["cause failed", "cause unknown"], "found": 1, "count": "1 of 11 tests",
@@ -189,14 +225,21 @@ fn page_of_five_thousand_nodes_stays_small() {
     const NODES: u64 = 5_000;
     let folder = Folder::new();
     folder.write("meta/info.json", r#"{"plugins":["probe","host-facts"]}"#);
-    let mut trees = [String::from("name: probe\nitems:\n"), String::from("name: host-facts\nitems:\n")];
+    let mut trees = [
+        String::from("name: probe\nitems:\n"),
+        String::from("name: host-facts\nitems:\n"),
+    ];
     for number in 0..NODES {
         let node = format!("worker-{number:04}.example.org");
         let facts = json!({"ansible_kernel": if number == 7 { "5.4.0" } else { "6.1.0" }, "ansible_processor_vcpus": 16});
         let file = format!("plugins/host-facts/results/{node}/host-facts.json");
         folder.write(&file, json!({"ansible_facts": facts}).to_string());
         let failed = number % 1_000 == 3;
-        let dns = if failed { "failed, details: {error: no such host}" } else { "passed" };
+        let dns = if failed {
+            "failed, details: {error: no such host}"
+        } else {
+            "passed"
+        };
         let leaves = [
             format!("{{name: dns, status: {dns}}}, {{name: disk, status: passed}}"),
             "{name: file, status: passed}".into(),
@@ -213,18 +256,33 @@ fn page_of_five_thousand_nodes_stays_small() {
     let page = results(&folder, "--format html").run_any().stdout;
     assert!(page.len() < 6_000_000, "{} bytes", page.len());
     assert!(
-        page.contains("5 failed of 15,000 that ran") && page.contains("1 of 5,000 nodes runs kernel 5.4.0")
+        page.contains("5 failed of 15,000 that ran")
+            && page.contains("1 of 5,000 nodes runs kernel 5.4.0")
     );
     let plain = page.matches("<p class=\"k passed\"").count();
-    assert!(plain > 9_000 && page.matches("<details").count() < 100, "{plain}");
-    let Some(outcome) = used(&folder, &page, &[COUNT]) else { return };
+    assert!(
+        plain > 9_000 && page.matches("<details").count() < 100,
+        "{plain}"
+    );
+    let Some(outcome) = used(&folder, &page, &[COUNT]) else {
+        return;
+    };
     let [all, found] = ["all", "found"].map(|key| outcome[key].as_u64().unwrap());
     assert!(all >= 10_000 && found == 3, "{outcome}");
-    assert_eq!((&outcome["wide"], &outcome["errors"]), (&json!(false), &json!([])));
-    assert_eq!(outcome["node"], "probe failed host-facts passed Failed dns ");
+    assert_eq!(
+        (&outcome["wide"], &outcome["errors"]),
+        (&json!(false), &json!([]))
+    );
+    assert_eq!(
+        outcome["node"],
+        "probe failed host-facts passed Failed dns "
+    );
     assert_eq!(outcome["linked"], true);
     let name = "worker-1003.example.org";
-    assert_eq!(outcome["only"], json!([name, format!("#q={name}&node={name}")]));
+    assert_eq!(
+        outcome["only"],
+        json!([name, format!("#q={name}&node={name}")])
+    );
 }
 
 /// Opens the panel of a node from its name in a table.
@@ -244,30 +302,62 @@ addEventListener('load', () => {
 fn node_in_the_page_has_a_panel_with_all_about_it() {
     let folder = run();
     let page = results(&folder, "--format html").run_any().stdout;
-    let Some(outcome) = used(&folder, &page, &[OPEN]) else { return };
+    let Some(outcome) = used(&folder, &page, &[OPEN]) else {
+        return;
+    };
     let told = json!(["n4", "check", "1 complete, 1 unknown", "Failed", "dns"]);
-    assert_eq!(outcome, json!({"told": told, "hash": "#q=&node=n4", "closed": true}));
+    assert_eq!(
+        outcome,
+        json!({"told": told, "hash": "#q=&node=n4", "closed": true})
+    );
 }
 
 #[test]
 fn several_archives_make_the_page_of_the_last_with_their_trend() {
     let (earlier, last) = (run(), run());
     let tree = last.join("plugins/check/sonobuoy_results.yaml");
-    let passed = std::fs::read_to_string(&tree).unwrap().replace("unknown", "failed");
+    let passed = std::fs::read_to_string(&tree)
+        .unwrap()
+        .replace("unknown", "failed");
     std::fs::write(&tree, passed).unwrap();
-    last.write("meta/run.log", "{\"time\":\"2026-02-01T00:00:00Z\"}\n{\"time\":\"2026-02-01T01:02:03Z\"}\n");
-    let page = results(&last, "--format html").arg(earlier.path()).run_any().stdout;
-    let trend = page.split("<section id=\"trend\">").nth(1).unwrap().split("</section>").next().unwrap();
+    last.write(
+        "meta/run.log",
+        "{\"time\":\"2026-02-01T00:00:00Z\"}\n{\"time\":\"2026-02-01T01:02:03Z\"}\n",
+    );
+    let page = results(&last, "--format html")
+        .arg(earlier.path())
+        .run_any()
+        .stdout;
+    let trend = page
+        .split("<section id=\"trend\">")
+        .nth(1)
+        .unwrap()
+        .split("</section>")
+        .next()
+        .unwrap();
     assert!(trend.contains("Trend: 2 runs"), "{trend}");
-    let starts: Vec<_> = trend.split("<th scope=\"row\">").skip(1).map(|row| &row[..16]).collect();
+    let starts: Vec<_> = trend
+        .split("<th scope=\"row\">")
+        .skip(1)
+        .map(|row| &row[..16])
+        .collect();
     assert_eq!(starts, ["2026-02-01 00:00", "2026-01-01 00:00"]);
     let marks = |test: &str| {
         let row = trend.split("<tr>").find(|row| row.contains(test)).unwrap();
-        let marks = row.split("aria-label=\"").skip(1).map(|mark| mark.split('"').next().unwrap());
+        let marks = row
+            .split("aria-label=\"")
+            .skip(1)
+            .map(|mark| mark.split('"').next().unwrap());
         marks.collect::<Vec<_>>().join(" ")
     };
-    assert_eq!((marks("dns").as_str(), marks("&lt;b&gt;bold").as_str()), ("none failed", "failed failed"));
-    assert!(page.contains("2026-02-01 00:00 UTC"), "the page is that of the last run");
+    assert_eq!(
+        (marks("dns").as_str(), marks("&lt;b&gt;bold").as_str()),
+        ("none failed", "failed failed")
+    );
+    assert!(
+        page.contains("2026-02-01 00:00 UTC"),
+        "the page is that of the last run"
+    );
 }
 
 #[test]
@@ -281,18 +371,47 @@ fn cause_has_one_card_per_test_the_nodes_and_a_command() {
         )
     };
     let nodes = [node("vm-1", 1), node("vm-10", 10), node("vm-2", 2)].concat();
-    folder.write("plugins/net/sonobuoy_results.yaml", format!("name: net\nstatus: failed\nitems:\n{nodes}"));
-    let tree = "name: x\nstatus: failed\nitems:\n- {name: odd, status: failed, details: {failure: odd}}\n";
+    folder.write(
+        "plugins/net/sonobuoy_results.yaml",
+        format!("name: net\nstatus: failed\nitems:\n{nodes}"),
+    );
+    let tree =
+        "name: x\nstatus: failed\nitems:\n- {name: odd, status: failed, details: {failure: odd}}\n";
     folder.write("plugins/$(touch x)/sonobuoy_results.yaml", tree);
     let page = results(&folder, "--format html").run_any().stdout;
-    assert_eq!(page.matches("<details class=\"t failed\"").count(), 2, "a card per test and cause");
-    let chips = page.split("<p class=\"chips\"><a ").nth(1).unwrap().split("</p>").next().unwrap();
-    let (two, ten) = (chips.find(">vm-2<").unwrap(), chips.find(">vm-10<").unwrap());
+    assert_eq!(
+        page.matches("<details class=\"t failed\"").count(),
+        2,
+        "a card per test and cause"
+    );
+    let chips = page
+        .split("<p class=\"chips\"><a ")
+        .nth(1)
+        .unwrap()
+        .split("</p>")
+        .next()
+        .unwrap();
+    let (two, ten) = (
+        chips.find(">vm-2<").unwrap(),
+        chips.find(">vm-10<").unwrap(),
+    );
     assert!(two < ten && !chips.contains("vm-1<"), "{chips}");
-    for id in chips.split("href=\"#").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+    for id in chips
+        .split("href=\"#")
+        .skip(1)
+        .map(|rest| rest.split('"').next().unwrap())
+    {
         assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
     }
-    assert!(page.contains("<span>dial tcp <span class=\"vary\">10.0.0.1</span>:443: i/o timeout</span>"));
-    assert_eq!(page.matches("data-rerun=").count(), 1, "a name that a shell would run is no command");
+    assert!(
+        page.contains(
+            "<span>dial tcp <span class=\"vary\">10.0.0.1</span>:443: i/o timeout</span>"
+        )
+    );
+    assert_eq!(
+        page.matches("data-rerun=").count(),
+        1,
+        "a name that a shell would run is no command"
+    );
     assert!(page.contains("data-rerun=\"sonobuoy run --wait -p net\""));
 }

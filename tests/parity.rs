@@ -115,7 +115,9 @@ impl Outcome {
         Self {
             code,
             statuses: statuses.map(|(_, status)| status.to_owned()).collect(),
-            files: files.filter(|(path, _)| !path.is_empty() && !path.ends_with('/')).collect(),
+            files: files
+                .filter(|(path, _)| !path.is_empty() && !path.ends_with('/'))
+                .collect(),
         }
     }
 }
@@ -143,14 +145,19 @@ impl Case {
             let is_plugin = change.object["metadata"]["labels"]["sonobuoy-plugin"] == "p";
             if change.kind == "ADDED" && change.path.contains("/pods/") && is_plugin {
                 let (api, change) = (api.clone(), change.clone());
-                started.lock().unwrap().push(thread::spawn(move || run_pod(&api, &change)));
+                started
+                    .lock()
+                    .unwrap()
+                    .push(thread::spawn(move || run_pod(&api, &change)));
             }
         });
         cluster.start("").ends_well();
         let pods = std::mem::take(&mut *pods.lock().unwrap());
         pods.into_iter().for_each(|pod| pod.join().unwrap());
         let config = cluster.folder.join("kubeconfig");
-        let (code, _, _) = Sonobuoy::new("wait --kubeconfig").arg(config).run_any_status();
+        let (code, _, _) = Sonobuoy::new("wait --kubeconfig")
+            .arg(config)
+            .run_any_status();
         Outcome::new(code, &cluster.archive())
     }
 }
@@ -160,12 +167,17 @@ fn run_pod(api: &ApiServer, change: &Change) {
     let results = Folder::new();
     let containers = change.object["spec"]["containers"].as_array().unwrap();
     let [mut plugin, mut worker] = ["plugin", "sonobuoy-worker"].map(|name| {
-        let container = containers.iter().find(|container| container["name"] == name).unwrap();
+        let container = containers
+            .iter()
+            .find(|container| container["name"] == name)
+            .unwrap();
         command(api, container, &results)
     });
     let mut worker = worker.env("SONOBUOY_PROGRESS_PORT", "0").spawn().unwrap();
     let _watchdog = Watchdog::over(&worker);
-    let policy = change.object["spec"]["restartPolicy"].as_str().unwrap_or("Always");
+    let policy = change.object["spec"]["restartPolicy"]
+        .as_str()
+        .unwrap_or("Always");
     let code = loop {
         report(api, &change.path, &json!({"running": {}}), &json!({}));
         let code = plugin.status().unwrap().code().unwrap();
@@ -193,7 +205,10 @@ fn report(api: &ApiServer, path: &str, state: &Value, last: &Value) {
     }
     let worker = json!({"name": "sonobuoy-worker", "state": {"running": {}}});
     let plugin = json!({"name": "plugin", "state": state, "lastState": last});
-    api.merge(path, &json!({"status": {"phase": "Running", "containerStatuses": [plugin, worker]}}));
+    api.merge(
+        path,
+        &json!({"status": {"phase": "Running", "containerStatuses": [plugin, worker]}}),
+    );
 }
 
 /// A container as a process: the program itself for Sonobuoy's image, with the results in `folder`.
@@ -203,18 +218,30 @@ fn command(api: &ApiServer, container: &Value, folder: &Folder) -> Command {
         .flat_map(|key| container[*key].as_array().into_iter().flatten())
         .map(|word| word.as_str().unwrap())
         .collect();
-    let program = if words[0] == "/sonobuoy" { env!("CARGO_BIN_EXE_sonobuoy") } else { words[0] };
+    let program = if words[0] == "/sonobuoy" {
+        env!("CARGO_BIN_EXE_sonobuoy")
+    } else {
+        words[0]
+    };
     let mut command = Command::new(program);
     command.args(&words[1..]);
-    command.env_clear().env("PATH", std::env::var("PATH").unwrap());
+    command
+        .env_clear()
+        .env("PATH", std::env::var("PATH").unwrap());
     for variable in container["env"].as_array().into_iter().flatten() {
-        let (name, secret) = (variable["name"].as_str().unwrap(), &variable["valueFrom"]["secretKeyRef"]);
+        let (name, secret) = (
+            variable["name"].as_str().unwrap(),
+            &variable["valueFrom"]["secretKeyRef"],
+        );
         let value = match (variable["value"].as_str(), secret["name"].as_str()) {
             (Some(value), _) => value.to_owned(),
             (None, Some(secret_name)) => {
                 let path = format!("/api/v1/namespaces/sonobuoy/secrets/{secret_name}");
                 let found = api.get(&path).unwrap();
-                found["stringData"][secret["key"].as_str().unwrap()].as_str().unwrap().to_owned()
+                found["stringData"][secret["key"].as_str().unwrap()]
+                    .as_str()
+                    .unwrap()
+                    .to_owned()
             }
             (None, None) if name == "NODE_NAME" => "n1".to_owned(),
             (None, None) => continue,
@@ -224,7 +251,10 @@ fn command(api: &ApiServer, container: &Value, folder: &Folder) -> Command {
     for name in ["RESULTS_DIR", "SONOBUOY_RESULTS_DIR"] {
         command.env(name, folder.path());
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
     command
 }
 

@@ -19,10 +19,16 @@ use crate::support::{Sonobuoy, fixture};
 fn plugins_are_found_in_the_originals_places() {
     let names = |call: Sonobuoy| -> Vec<String> {
         let objects = objects(call);
-        let data = named(&objects, "ConfigMap", "sonobuoy-plugins-cm")["data"].as_object().unwrap().clone();
+        let data = named(&objects, "ConfigMap", "sonobuoy-plugins-cm")["data"]
+            .as_object()
+            .unwrap()
+            .clone();
         let name = |text: &Value| {
             let value: Value = serde_yaml::from_str(text.as_str().unwrap()).unwrap();
-            value["sonobuoy-config"]["plugin-name"].as_str().unwrap().to_owned()
+            value["sonobuoy-config"]["plugin-name"]
+                .as_str()
+                .unwrap()
+                .to_owned()
         };
         data.values().map(name).collect()
     };
@@ -62,8 +68,15 @@ fn plugins_are_found_in_the_originals_places() {
         assert_eq!(names(call(words)), expected, "{words}");
     }
     assert_eq!(names(call("-p y").env("SONOBUOY_DIR", "other")), ["other"]);
-    assert_eq!(names(call("-p x.yaml").env("SONOBUOY_PLUGIN_INSTALLATION", "false")), ["local"]);
-    call("-p x").env("SONOBUOY_PLUGIN_INSTALLATION", "false").status(1).stderr_has("plugin `x`").run();
+    assert_eq!(
+        names(call("-p x.yaml").env("SONOBUOY_PLUGIN_INSTALLATION", "false")),
+        ["local"]
+    );
+    call("-p x")
+        .env("SONOBUOY_PLUGIN_INSTALLATION", "false")
+        .status(1)
+        .stderr_has("plugin `x`")
+        .run();
 }
 
 #[test]
@@ -76,18 +89,26 @@ fn old_definitions_are_converted_with_a_note() {
         indented(old),
         indented(&plugin("p", "Job")),
     );
-    let done = Sonobuoy::new(&format!("gen {VERSION} -p old.yaml -p cm.yaml --plugin-env systemd-logs.A=1"))
-        .file("old.yaml", old.replace("systemd_logs", "first"))
-        .file("cm.yaml", wrapped)
-        .stderr_has("the definition of `first` uses the v0.8 format and was converted")
-        .stderr_has("the plugin `systemd_logs` is now called `systemd-logs`")
-        .stderr_has("taken from `b.yaml` of the ConfigMap `cm`")
-        .run_any();
+    let done = Sonobuoy::new(&format!(
+        "gen {VERSION} -p old.yaml -p cm.yaml --plugin-env systemd-logs.A=1"
+    ))
+    .file("old.yaml", old.replace("systemd_logs", "first"))
+    .file("cm.yaml", wrapped)
+    .stderr_has("the definition of `first` uses the v0.8 format and was converted")
+    .stderr_has("the plugin `systemd_logs` is now called `systemd-logs`")
+    .stderr_has("taken from `b.yaml` of the ConfigMap `cm`")
+    .run_any();
     let objects = documents(&done.stdout);
     let logs = definition(&objects, "systemd-logs");
-    assert_eq!((&logs["spec"]["name"], env(&logs["spec"], "A")), (&json!("logs"), Some("1")));
+    assert_eq!(
+        (&logs["spec"]["name"], env(&logs["spec"], "A")),
+        (&json!("logs"), Some("1"))
+    );
     // As in v0.8, with all permissions of the run.
-    assert_eq!(logs["podSpec"], json!({"containers": [], "serviceAccountName": "sonobuoy-serviceaccount"}));
+    assert_eq!(
+        logs["podSpec"],
+        json!({"containers": [], "serviceAccountName": "sonobuoy-serviceaccount"})
+    );
     definition(&objects, "first");
     definition(&objects, "p");
 }
@@ -112,7 +133,13 @@ fn quick_start_of_v0_8_is_read_completely() {
         .run_any();
     let logs = definition(&documents(&done.stdout), "systemd-logs");
     let mounts = logs["spec"]["volumeMounts"].as_array().unwrap();
-    assert_eq!(mounts.iter().map(|mount| &mount["name"]).collect::<Vec<_>>(), ["results"]);
+    assert_eq!(
+        mounts
+            .iter()
+            .map(|mount| &mount["name"])
+            .collect::<Vec<_>>(),
+        ["results"]
+    );
     Sonobuoy::new(&format!("gen {VERSION} -p two.yaml"))
         .file(
             "two.yaml",
@@ -141,13 +168,19 @@ fn undefined_plugin_selection_is_rejected_before_the_run() {
     let unknown = r#"{"Plugins": [{"name": "a-b"}, {"name": "c"}]}"#;
     let words = "selects `c`, which is not defined; this run has a-b: add `-p c`";
     // The original prints it.
-    gen_with(unknown).stdout_has("plugin-name: a-b").stderr_has(words).stderr_has("`run` rejects it").run();
-    Sonobuoy::new(&format!("run --rbac Enable {VERSION} --config c.json -p a.yaml"))
-        .file("a.yaml", plugin("a-b", "Job"))
-        .file("c.json", unknown)
-        .status(1)
+    gen_with(unknown)
+        .stdout_has("plugin-name: a-b")
         .stderr_has(words)
+        .stderr_has("`run` rejects it")
         .run();
+    Sonobuoy::new(&format!(
+        "run --rbac Enable {VERSION} --config c.json -p a.yaml"
+    ))
+    .file("a.yaml", plugin("a-b", "Job"))
+    .file("c.json", unknown)
+    .status(1)
+    .stderr_has(words)
+    .run();
 }
 
 fn indented(text: &str) -> String {
@@ -157,11 +190,16 @@ fn indented(text: &str) -> String {
 #[test]
 fn plugins_can_be_installed_shown_listed_and_removed() {
     let text = "sonobuoy-config:\n  driver: Job\n  plugin-name: p\n  description: about\nspec:\n  image: i\n  name: box\n";
-    let installed = Sonobuoy::new("plugin install saved p.yaml").file("p.yaml", text).run_any();
+    let installed = Sonobuoy::new("plugin install saved p.yaml")
+        .file("p.yaml", text)
+        .run_any();
     let folder = installed.folder.path().to_owned();
     let path = folder.join(".sonobuoy").join("saved.yaml");
     let path = path.display();
-    assert_eq!(installed.stdout, format!("Installed plugin box into file {path} from source p.yaml\n"));
+    assert_eq!(
+        installed.stdout,
+        format!("Installed plugin box into file {path} from source p.yaml\n")
+    );
     let again = |words: &str| Sonobuoy::new(words).env("HOME", &folder);
     again("plugin list")
         .stdout(&format!(
@@ -172,19 +210,49 @@ fn plugins_can_be_installed_shown_listed_and_removed() {
                  resources: {}\n\n";
     again("plugins show saved.yaml").stdout(shown).run();
     // Only the use by name is disabled.
-    again("plugins show saved").env("SONOBUOY_PLUGIN_INSTALLATION", "false").stdout(shown).run();
+    again("plugins show saved")
+        .env("SONOBUOY_PLUGIN_INSTALLATION", "false")
+        .stdout(shown)
+        .run();
     std::fs::create_dir(folder.join(".sonobuoy/more")).unwrap();
-    std::fs::copy(folder.join(".sonobuoy").join("saved.yaml"), folder.join(".sonobuoy/more/x.yaml")).unwrap();
+    std::fs::copy(
+        folder.join(".sonobuoy").join("saved.yaml"),
+        folder.join(".sonobuoy/more/x.yaml"),
+    )
+    .unwrap();
     again("plugins show more/x").stdout(shown).run();
-    again("plugins uninstall more/x").stdout_has("Uninstalled").run();
+    again("plugins uninstall more/x")
+        .stdout_has("Uninstalled")
+        .run();
     std::fs::write(folder.join(".sonobuoy/bad.yaml"), "[").unwrap();
-    again("plugin list").stdout_has("Run as: saved").stderr_has("bad.yaml`, line").run();
-    again("plugin install ../x p.yaml").file("p.yaml", text).status(1).stderr_has("without `/`").run();
-    again("plugin install x p.yaml").file("p.yaml", "a: b: c").status(1).stderr_has("line 1, column 5").run();
+    again("plugin list")
+        .stdout_has("Run as: saved")
+        .stderr_has("bad.yaml`, line")
+        .run();
+    again("plugin install ../x p.yaml")
+        .file("p.yaml", text)
+        .status(1)
+        .stderr_has("without `/`")
+        .run();
+    again("plugin install x p.yaml")
+        .file("p.yaml", "a: b: c")
+        .status(1)
+        .stderr_has("line 1, column 5")
+        .run();
     assert!(!folder.join(".sonobuoy/x.yaml").exists());
-    again("plugin uninstall saved").stdout(&format!("Uninstalled plugin file {path}\n")).run();
-    for words in ["plugin uninstall saved", "plugin show saved", "plugin show ../p"] {
-        again(words).status(1).stderr_has("plugin").stderr_has("level=error").run();
+    again("plugin uninstall saved")
+        .stdout(&format!("Uninstalled plugin file {path}\n"))
+        .run();
+    for words in [
+        "plugin uninstall saved",
+        "plugin show saved",
+        "plugin show ../p",
+    ] {
+        again(words)
+            .status(1)
+            .stderr_has("plugin")
+            .stderr_has("level=error")
+            .run();
     }
     // The plugin can be renamed wherever it is used.
     again("plugin install x_y p.yaml")
@@ -193,10 +261,21 @@ fn plugins_can_be_installed_shown_listed_and_removed() {
         .stderr_has("`A_b` cannot be used")
         .stderr_has("`-p x_y@newname`")
         .run();
-    let objects = documents(&again(&format!("gen {VERSION} -p x_y@good")).run_any().stdout);
+    let objects = documents(
+        &again(&format!("gen {VERSION} -p x_y@good"))
+            .run_any()
+            .stdout,
+    );
     definition(&objects, "good");
-    again(&format!("gen {VERSION} -p x_y")).status(1).stderr_has("as in `-p x_y@newname`").run();
-    Sonobuoy::new("plugin list").without_env("HOME").status(1).stderr_has("SONOBUOY_DIR").run();
+    again(&format!("gen {VERSION} -p x_y"))
+        .status(1)
+        .stderr_has("as in `-p x_y@newname`")
+        .run();
+    Sonobuoy::new("plugin list")
+        .without_env("HOME")
+        .status(1)
+        .stderr_has("SONOBUOY_DIR")
+        .run();
 }
 
 #[test]
@@ -215,7 +294,12 @@ fn published_definitions_are_kept_completely() {
                 assert_eq!(&came["sonobuoy-config"][key], value, "{}", path.display());
             }
         }
-        assert_eq!(came.get("config-map"), given.get("config-map"), "{}", path.display());
+        assert_eq!(
+            came.get("config-map"),
+            given.get("config-map"),
+            "{}",
+            path.display()
+        );
         holds(&came["spec"], &given["spec"], name);
         if let Some(pod) = given.get("podSpec") {
             holds(&came["podSpec"], pod, name);
@@ -240,9 +324,17 @@ fn holds(came: &Value, given: &Value, place: &str) {
                             .iter()
                             .any(|name| given["name"] == *name) => {}
                     "image" => {
-                        let image = value.as_str().unwrap().replace("$SONOBUOY_K8S_VERSION", "v1.30.0");
-                        let stock = place.starts_with("e2e.") && image == "k8s.gcr.io/conformance:v1.30.0";
-                        let image = if stock { "registry.k8s.io/conformance:v1.30.0".into() } else { image };
+                        let image = value
+                            .as_str()
+                            .unwrap()
+                            .replace("$SONOBUOY_K8S_VERSION", "v1.30.0");
+                        let stock =
+                            place.starts_with("e2e.") && image == "k8s.gcr.io/conformance:v1.30.0";
+                        let image = if stock {
+                            "registry.k8s.io/conformance:v1.30.0".into()
+                        } else {
+                            image
+                        };
                         assert_eq!(came[key], image, "{place}");
                     }
                     _ => holds(&came[key], value, &place),
@@ -251,8 +343,16 @@ fn holds(came: &Value, given: &Value, place: &str) {
         }
         Value::Array(items) if items.iter().all(|item| item.get("name").is_some()) => {
             for item in items {
-                let same = came.as_array().unwrap().iter().find(|c| c["name"] == item["name"]);
-                holds(same.unwrap_or_else(|| panic!("{place}: no {}", item["name"])), item, place);
+                let same = came
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .find(|c| c["name"] == item["name"]);
+                holds(
+                    same.unwrap_or_else(|| panic!("{place}: no {}", item["name"])),
+                    item,
+                    place,
+                );
             }
         }
         other => assert_eq!(came, other, "{place}"),
@@ -280,9 +380,18 @@ fn plugins_are_fetched_by_url() {
         ] {
             call(path).status(1).stderr_has(words).run();
         }
-        let trusting = |content: &str| call("/p.yaml").file("ca.pem", content).env("SSL_CERT_FILE", "ca.pem");
-        trusting("nothing").status(1).stderr_has("SSL_CERT_FILE").run();
-        Sonobuoy::new(&format!("plugin install p {url}/p.yaml")).stdout_has("from source http://").run();
+        let trusting = |content: &str| {
+            call("/p.yaml")
+                .file("ca.pem", content)
+                .env("SSL_CERT_FILE", "ca.pem")
+        };
+        trusting("nothing")
+            .status(1)
+            .stderr_has("SSL_CERT_FILE")
+            .run();
+        Sonobuoy::new(&format!("plugin install p {url}/p.yaml"))
+            .stdout_has("from source http://")
+            .run();
     });
     Sonobuoy::new(&format!("gen {VERSION} -p {address}/p.yaml"))
         .status(1)
@@ -304,12 +413,16 @@ fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
     if itself {
         (leaf, key) = (signed, ca_key);
     }
-    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![leaf.der().clone()], PrivateKeyDer::try_from(key.serialize_der()).unwrap())
-        .unwrap();
+    let config =
+        ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![leaf.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
     let config = Arc::new(config);
     let serving = std::thread::spawn(move || {
         // A plain-text word stops the server.
@@ -320,10 +433,14 @@ fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
             }
             let mut talk = StreamOwned::new(ServerConnection::new(config.clone()).unwrap(), stream);
             let body = plugin("p", "Job");
-            let head =
-                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                body.len()
+            );
             // A client that does not trust the certificate disconnects.
-            let _ = talk.read(&mut [0; 4096]).and_then(|_| talk.write_all((head + &body).as_bytes()));
+            let _ = talk
+                .read(&mut [0; 4096])
+                .and_then(|_| talk.write_all((head + &body).as_bytes()));
             talk.conn.send_close_notify();
             let _ = talk.flush();
         }
@@ -337,17 +454,31 @@ fn private_ca_of_a_plugin_server_is_trusted() {
     let address = listener.local_addr().unwrap();
     let (authority, serving) = serve_tls(listener, false);
     let call = || {
-        let call = Sonobuoy::new(&format!("gen {VERSION} -p https://localhost:{}/p.yaml", address.port()));
-        call.file("ca.pem", &authority).file("folder/company.crt", &authority).file("folder/note", "none")
+        let call = Sonobuoy::new(&format!(
+            "gen {VERSION} -p https://localhost:{}/p.yaml",
+            address.port()
+        ));
+        call.file("ca.pem", &authority)
+            .file("folder/company.crt", &authority)
+            .file("folder/note", "none")
     };
     let said = call().status(1).stderr_has("UnknownIssuer").run().stderr;
-    assert!(said.contains("set SSL_CERT_FILE to a PEM file with that authority"), "{said}");
+    assert!(
+        said.contains("set SSL_CERT_FILE to a PEM file with that authority"),
+        "{said}"
+    );
     definition(&objects(call().env("SSL_CERT_FILE", "ca.pem")), "p");
     definition(
-        &objects(call().env("SSL_CERT_DIR", std::env::join_paths(["absent", "folder"]).unwrap())),
+        &objects(call().env(
+            "SSL_CERT_DIR",
+            std::env::join_paths(["absent", "folder"]).unwrap(),
+        )),
         "p",
     );
-    TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
+    TcpStream::connect(address)
+        .unwrap()
+        .write_all(b"!")
+        .unwrap();
     serving.join().unwrap();
 }
 
@@ -356,10 +487,24 @@ fn ca_certificate_used_by_a_server_is_explained() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (authority, serving) = serve_tls(listener, true);
-    let call = Sonobuoy::new(&format!("gen {VERSION} -p https://localhost:{}/p.yaml", address.port()));
-    let said = call.file("ca.pem", authority).env("SSL_CERT_FILE", "ca.pem").status(1).run_any().stderr;
-    assert!(said.contains("is that of an authority (CA:TRUE)") && said.contains("CA:FALSE"), "{said}");
-    TcpStream::connect(address).unwrap().write_all(b"!").unwrap();
+    let call = Sonobuoy::new(&format!(
+        "gen {VERSION} -p https://localhost:{}/p.yaml",
+        address.port()
+    ));
+    let said = call
+        .file("ca.pem", authority)
+        .env("SSL_CERT_FILE", "ca.pem")
+        .status(1)
+        .run_any()
+        .stderr;
+    assert!(
+        said.contains("is that of an authority (CA:TRUE)") && said.contains("CA:FALSE"),
+        "{said}"
+    );
+    TcpStream::connect(address)
+        .unwrap()
+        .write_all(b"!")
+        .unwrap();
     serving.join().unwrap();
 }
 
@@ -378,13 +523,16 @@ fn misspelt_key_is_rejected_and_unknown_keys_are_named() {
             .status(1)
             .run();
     }
-    let note = "p.yaml`: line 4, column 3: unknown key `maintainer` in `sonobuoy-config`; it is ignored";
+    let note =
+        "p.yaml`: line 4, column 3: unknown key `maintainer` in `sonobuoy-config`; it is ignored";
     Sonobuoy::new("gen -p p.yaml")
         .file("p.yaml", definition("maintainer"))
         .stdout_has("plugin-name: p")
         .stderr_has(note)
         .run_any();
-    let done = Sonobuoy::new("gen -p p.yaml").file("p.yaml", definition("source_url")).run_any();
+    let done = Sonobuoy::new("gen -p p.yaml")
+        .file("p.yaml", definition("source_url"))
+        .run_any();
     assert!(!done.stderr.contains("unknown key"), "{}", done.stderr);
     Sonobuoy::new("plugin install p p.yaml")
         .file("p.yaml", definition("resultformat"))
@@ -402,16 +550,32 @@ fn pull_secret_of_a_prepared_namespace_is_used() {
         ))
         .file("p.yaml", plugin("p", "Job"))
     };
-    call().status(1).stderr_has("there is no namespace `sonobuoy`, and a run with these settings").run();
+    call()
+        .status(1)
+        .stderr_has("there is no namespace `sonobuoy`, and a run with these settings")
+        .run();
     namespace(&api);
-    call().status(1).stderr_has("there is no secret `registry` in namespace `sonobuoy`: create it").run();
+    call()
+        .status(1)
+        .stderr_has("there is no secret `registry` in namespace `sonobuoy`: create it")
+        .run();
     assert!(api.get(AGGREGATOR).is_none());
     api.put(
         "/api/v1/namespaces/sonobuoy/secrets/registry",
         json!({"type": "kubernetes.io/dockerconfigjson"}),
     );
     call().run_any();
-    assert_eq!(api.get(AGGREGATOR).unwrap()["spec"]["imagePullSecrets"], json!([{"name": "registry"}]));
-    let map = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm").unwrap();
-    assert!(map["data"]["config.json"].as_str().unwrap().contains(r#""ImagePullSecrets":"registry""#));
+    assert_eq!(
+        api.get(AGGREGATOR).unwrap()["spec"]["imagePullSecrets"],
+        json!([{"name": "registry"}])
+    );
+    let map = api
+        .get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm")
+        .unwrap();
+    assert!(
+        map["data"]["config.json"]
+            .as_str()
+            .unwrap()
+            .contains(r#""ImagePullSecrets":"registry""#)
+    );
 }

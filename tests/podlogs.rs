@@ -25,12 +25,34 @@ fn log_of_a_short_plugin_is_collected() {
     let call = Sonobuoy::new("query -o out --kubeconfig kubeconfig --config c.json")
         .file("c.json", config.to_string());
     api.kubeconfig(&call.folder());
-    let folder = call.stdout("out\n").stderr_has("requests were answered").run().folder;
-    assert_eq!(folder.read("out/podlogs/sonobuoy/quick/logs/plugin.txt"), "done\n");
+    let folder = call
+        .stdout("out\n")
+        .stderr_has("requests were answered")
+        .run()
+        .folder;
+    assert_eq!(
+        folder.read("out/podlogs/sonobuoy/quick/logs/plugin.txt"),
+        "done\n"
+    );
     for absent in ["stuck", "other"] {
-        assert!(!folder.join(&format!("out/podlogs/sonobuoy/{absent}")).exists(), "{absent}");
+        assert!(
+            !folder
+                .join(&format!("out/podlogs/sonobuoy/{absent}"))
+                .exists(),
+            "{absent}"
+        );
     }
-    assert_eq!(folder.read("out/meta/query-errors.json").trim(), "[]", "what never ran has no log");
-    assert_eq!(api.count("GET /api/v1/namespaces/sonobuoy/pods/other/log"), 0);
-    assert!(api.count("GET /api/v1/namespaces/sonobuoy/pods/stuck/log") > 1, "it may start any moment");
+    assert_eq!(
+        folder.read("out/meta/query-errors.json").trim(),
+        "[]",
+        "what never ran has no log"
+    );
+    assert_eq!(
+        api.count("GET /api/v1/namespaces/sonobuoy/pods/other/log"),
+        0
+    );
+    assert!(
+        api.count("GET /api/v1/namespaces/sonobuoy/pods/stuck/log") > 1,
+        "it may start any moment"
+    );
 }

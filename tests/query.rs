@@ -14,12 +14,22 @@ use crate::support::{Folder, Sonobuoy, program};
 pub fn cluster() -> ApiServer {
     let api = ApiServer::start();
     for node in ["n1", "n2"] {
-        let ready =
-            json!([{"type": "Ready", "status": if node == "n1" { "True" } else { "False" }, "reason": "r"}]);
-        api.put(&format!("/api/v1/nodes/{node}"), json!({"status": {"conditions": ready}}));
+        let ready = json!([{"type": "Ready", "status": if node == "n1" { "True" } else { "False" }, "reason": "r"}]);
+        api.put(
+            &format!("/api/v1/nodes/{node}"),
+            json!({"status": {"conditions": ready}}),
+        );
         let proxy = format!("/api/v1/nodes/{node}/proxy");
-        api.raw(&format!("{proxy}/configz"), 200, r#"{"kubeletconfig":{"b":1,"a":0.1}}"#);
-        api.raw(&format!("{proxy}/healthz"), if node == "n1" { 200 } else { 500 }, "ok");
+        api.raw(
+            &format!("{proxy}/configz"),
+            200,
+            r#"{"kubeletconfig":{"b":1,"a":0.1}}"#,
+        );
+        api.raw(
+            &format!("{proxy}/healthz"),
+            if node == "n1" { 200 } else { 500 },
+            "ok",
+        );
         api.raw(&format!("{proxy}/metrics/resource"), 200, "node_cpu 1\n");
     }
     api.put(
@@ -40,15 +50,24 @@ pub fn cluster() -> ApiServer {
             },
         }),
     );
-    api.put("/api/v1/namespaces/default/pods/other", json!({"status": {"phase": "Pending"}}));
+    api.put(
+        "/api/v1/namespaces/default/pods/other",
+        json!({"status": {"phase": "Pending"}}),
+    );
     api.put(
         "/api/v1/namespaces/default/configmaps/c",
         json!({"data": {"n": "1"}, "big": 9_007_199_254_740_993_u64}),
     );
-    api.put("/api/v1/namespaces/default/secrets/s", json!({"data": {"k": "dg=="}}));
+    api.put(
+        "/api/v1/namespaces/default/secrets/s",
+        json!({"data": {"k": "dg=="}}),
+    );
     for (group, kind) in [("one.example/v1", "Thing"), ("two.example/v1", "Thing")] {
         api.add_kind(group, "things", kind, true);
-        api.put(&format!("/apis/{group}/namespaces/default/things/t"), json!({"spec": {"of": group}}));
+        api.put(
+            &format!("/apis/{group}/namespaces/default/things/t"),
+            json!({"spec": {"of": group}}),
+        );
     }
     for container in ["init", "main", "debug"] {
         api.log(
@@ -68,7 +87,10 @@ pub fn query(api: &ApiServer, words: &str) -> Sonobuoy {
 }
 
 pub fn done(call: Sonobuoy) -> Folder {
-    call.stdout("out\n").stderr_has("requests were answered").run().folder
+    call.stdout("out\n")
+        .stderr_has("requests were answered")
+        .run()
+        .folder
 }
 
 pub fn read(folder: &Folder, name: &str) -> Value {
@@ -81,7 +103,10 @@ fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut left = vec![PathBuf::new()];
     while let Some(below) = left.pop() {
         for entry in std::fs::read_dir(folder.join(&below)).unwrap() {
-            let (path, entry) = (below.join(entry.as_ref().unwrap().file_name()), entry.unwrap());
+            let (path, entry) = (
+                below.join(entry.as_ref().unwrap().file_name()),
+                entry.unwrap(),
+            );
             if entry.file_type().unwrap().is_dir() {
                 left.push(path);
             } else {
@@ -130,33 +155,58 @@ fn snapshot_has_the_originals_layout() {
     );
     let pods = folder.read("out/resources/ns/kube-system/core_v1_pods.json");
     assert!(
-        pods.starts_with(r#"{"apiVersion":"v1","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"#),
+        pods.starts_with(
+            r#"{"apiVersion":"v1","items":[{"apiVersion":"v1","kind":"Pod","metadata":{"#
+        ),
         "{pods}"
     );
     assert!(
-        pods.contains(r#"],"kind":"PodList","metadata":{"resourceVersion":""#) && pods.ends_with("}}\n"),
+        pods.contains(r#"],"kind":"PodList","metadata":{"resourceVersion":""#)
+            && pods.ends_with("}}\n"),
         "{pods}"
     );
     assert!(!pods.contains("managedFields"), "{pods}");
     assert!(
-        folder.read("out/resources/ns/default/core_v1_configmaps.json").contains(r#""big":9007199254740993"#)
+        folder
+            .read("out/resources/ns/default/core_v1_configmaps.json")
+            .contains(r#""big":9007199254740993"#)
     );
-    assert_eq!(folder.read("out/hosts/n1/configz.json"), r#"{"kubeletconfig":{"a":0.1,"b":1}}"#);
-    assert_eq!(folder.read("out/hosts/n2/healthz.json"), r#"{"status":500}"#);
+    assert_eq!(
+        folder.read("out/hosts/n1/configz.json"),
+        r#"{"kubeletconfig":{"a":0.1,"b":1}}"#
+    );
+    assert_eq!(
+        folder.read("out/hosts/n2/healthz.json"),
+        r#"{"status":500}"#
+    );
     assert_eq!(read(&folder, "meta/query-errors.json"), json!([]));
     assert_eq!(read(&folder, "servergroups.json")["groups"][0]["name"], "");
     assert_eq!(read(&folder, "serverversion.json")["gitVersion"], "v1.34.2");
     let times = read(&folder, "meta/query-time.json");
-    let subjects: Vec<_> =
-        times.as_array().unwrap().iter().map(|line| line["queryobj"].as_str().unwrap()).collect();
-    for subject in ["Nodes", "pods", "things", "serverversion", "servergroups", "PodLogs"] {
+    let subjects: Vec<_> = times
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| line["queryobj"].as_str().unwrap())
+        .collect();
+    for subject in [
+        "Nodes",
+        "pods",
+        "things",
+        "serverversion",
+        "servergroups",
+        "PodLogs",
+    ] {
         assert!(subjects.contains(&subject), "{subject} in {subjects:?}");
     }
     let health = read(&folder, "meta/clusterhealth.json");
     assert_eq!(health["api_version"], "v1.34.2");
     assert_eq!(health["node_health"]["healthy_nodes"], 1);
     assert_eq!(health["pod_health"]["total_nodes"], 2);
-    assert_eq!(health["error_summary"]["Errors"]["podlogs/kube-system/p/logs/main.txt"], 1);
+    assert_eq!(
+        health["error_summary"]["Errors"]["podlogs/kube-system/p/logs/main.txt"],
+        1
+    );
 }
 
 /// What other users may access below a folder.
@@ -168,7 +218,11 @@ pub fn exposed(folder: &Path) -> Vec<PathBuf> {
     while let Some(path) = left.pop() {
         let about = path.symlink_metadata().unwrap();
         if about.is_dir() {
-            left.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            left.extend(
+                std::fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
         }
         if about.permissions().mode() & 0o077 != 0 {
             found.push(path);
@@ -188,26 +242,40 @@ fn files_of_a_snapshot_are_private() {
 #[test]
 fn secrets_are_hidden_by_default() {
     let api = cluster();
-    let rules = "env: ['^SHOWN$']\ntext: ['log of \\w+']\nfields: [{kind: ConfigMap, path: data.n}]\n";
+    let rules =
+        "env: ['^SHOWN$']\ntext: ['log of \\w+']\nfields: [{kind: ConfigMap, path: data.n}]\n";
     let folder = done(query(&api, "--redact rules.yaml").file("rules.yaml", rules));
     let all = files(&folder.join("out"));
     let has = |all: &BTreeMap<String, Vec<u8>>, text: &str| {
-        all.values().any(|content| String::from_utf8_lossy(content).contains(text))
+        all.values()
+            .any(|content| String::from_utf8_lossy(content).contains(text))
     };
-    assert!(!has(&all, "geheim") && !has(&all, "abc123") && !has(&all, "log of main") && !has(&all, "dg=="));
+    assert!(
+        !has(&all, "geheim")
+            && !has(&all, "abc123")
+            && !has(&all, "log of main")
+            && !has(&all, "dg==")
+    );
     assert_eq!(
         read(&folder, "resources/ns/default/core_v1_configmaps.json")["items"][0]["data"]["n"],
         "***HIDDEN***"
     );
     let counts = read(&folder, "meta/redactions.json");
     assert_eq!(
-        (&counts["environment variables"], &counts["authorization headers"], &counts["ConfigMap: data.n"]),
+        (
+            &counts["environment variables"],
+            &counts["authorization headers"],
+            &counts["ConfigMap: data.n"]
+        ),
         (&json!(1), &json!(3), &json!(1))
     );
     let config = r#"{"Resources":["secrets","pods","podlogs"]}"#;
     let folder = done(query(&api, "--config c.json").file("c.json", config));
     let secrets = read(&folder, "resources/ns/default/core_v1_secrets.json");
-    assert_eq!(secrets["items"][0]["data"]["k"], "***HIDDEN***", "named secrets keep their keys");
+    assert_eq!(
+        secrets["items"][0]["data"]["k"], "***HIDDEN***",
+        "named secrets keep their keys"
+    );
     let folder = done(query(&api, "--config c.json --no-redact").file("c.json", config));
     let all = files(&folder.join("out"));
     assert!(
@@ -236,8 +304,15 @@ fn redaction_rules_of_config_and_file_add_up() {
     let map = &read(&folder, "resources/ns/default/core_v1_configmaps.json")["items"][0];
     assert_eq!(map["data"]["n"], "***HIDDEN***");
     let log = folder.read("out/podlogs/kube-system/p/logs/main.txt");
-    assert!(log.contains("I ***HIDDEN***\n***HIDDEN*** error\n"), "{log}");
-    assert!(!folder.read("out/resources/ns/kube-system/core_v1_pods.json").contains("geheim"));
+    assert!(
+        log.contains("I ***HIDDEN***\n***HIDDEN*** error\n"),
+        "{log}"
+    );
+    assert!(
+        !folder
+            .read("out/resources/ns/kube-system/core_v1_pods.json")
+            .contains("geheim")
+    );
     let written = read(&folder, "meta/config.json")["Redaction"].clone();
     assert_eq!(
         written,
@@ -245,11 +320,20 @@ fn redaction_rules_of_config_and_file_add_up() {
     );
     let off = r#"{"Redaction": {"Off": true}}"#;
     let shown = |words: &str| {
-        let folder = done(query(&api, words).file("c.json", off).file("rules.yaml", rules));
-        folder.read("out/resources/ns/kube-system/core_v1_pods.json").contains("geheim")
+        let folder = done(
+            query(&api, words)
+                .file("c.json", off)
+                .file("rules.yaml", rules),
+        );
+        folder
+            .read("out/resources/ns/kube-system/core_v1_pods.json")
+            .contains("geheim")
     };
     assert!(shown("--config c.json"));
-    assert!(!shown("--config c.json --redact rules.yaml") && !shown("--config c.json --no-redact=false"));
+    assert!(
+        !shown("--config c.json --redact rules.yaml")
+            && !shown("--config c.json --no-redact=false")
+    );
     query(&api, "--config c.json")
         .file("c.json", r#"{"Redaction": {"Txt": []}}"#)
         .status(1)
@@ -263,7 +347,8 @@ fn settings_select_kinds_namespaces_and_objects() {
     let taken = |config: Value| {
         let folder = done(query(&api, "--config c.json").file("c.json", config.to_string()));
         let all = files(&folder.join("out")).into_keys();
-        all.filter(|name| !name.starts_with("meta/")).collect::<Vec<_>>()
+        all.filter(|name| !name.starts_with("meta/"))
+            .collect::<Vec<_>>()
     };
     assert_eq!(taken(json!({"Resources": []})), [""; 0]);
     assert_eq!(
@@ -280,7 +365,10 @@ fn settings_select_kinds_namespaces_and_objects() {
     let pods = json!({"Resources": ["pods"], "Filters": {"Namespaces": "^kube-[\\w-.]+$"}});
     assert_eq!(taken(pods), ["resources/ns/kube-system/core_v1_pods.json"]);
     let labelled = json!({"Resources": ["pods"], "Filters": {"LabelSelector": "app=x"}});
-    assert_eq!(taken(labelled), ["resources/ns/kube-system/core_v1_pods.json"]);
+    assert_eq!(
+        taken(labelled),
+        ["resources/ns/kube-system/core_v1_pods.json"]
+    );
     let unreadable = json!({"Resources": ["pods"], "Filters": {"LabelSelector": "a in in"}});
     assert_eq!(taken(unreadable).len(), 2, "an invalid selector is ignored");
     let logs = json!({"Resources": ["podlogs"], "Limits": {"PodLogs": {"Previous": true}}});
@@ -290,10 +378,20 @@ fn settings_select_kinds_namespaces_and_objects() {
         "only what was restarted has an earlier log"
     );
     for (config, error) in [
-        (json!({"Filters": {"Namespaces": "("}}), "`Filters.Namespaces`: `(` is not a valid pattern"),
-        (json!({"Limits": {"PodLogs": {"Namespaces": "a**"}}}), "`Limits.PodLogs.Namespaces`: `a**"),
+        (
+            json!({"Filters": {"Namespaces": "("}}),
+            "`Filters.Namespaces`: `(` is not a valid pattern",
+        ),
+        (
+            json!({"Limits": {"PodLogs": {"Namespaces": "a**"}}}),
+            "`Limits.PodLogs.Namespaces`: `a**",
+        ),
     ] {
-        query(&api, "--config c.json").file("c.json", config.to_string()).status(1).stderr_has(error).run();
+        query(&api, "--config c.json")
+            .file("c.json", config.to_string())
+            .status(1)
+            .stderr_has(error)
+            .run();
     }
 }
 
@@ -303,9 +401,21 @@ fn log_limits_are_sent_to_the_server() {
     let limits = json!({"TailLines": 2, "LimitBytes": 5, "SinceSeconds": 60, "Timestamps": true, "FieldSelectors": ["metadata.name=p"], "Namespaces": "", "SonobuoyNamespace": false});
     let config = json!({"Resources": ["podlogs"], "Limits": {"PodLogs": limits}});
     let folder = done(query(&api, "--config c.json").file("c.json", config.to_string()));
-    assert_eq!(folder.read("out/podlogs/kube-system/p/logs/main.txt"), "E0101");
-    let asked = api.requests().into_iter().find(|line| line.contains("/p/log?container=main")).unwrap();
-    for part in ["timestamps=true", "sinceSeconds=60", "tailLines=2", "limitBytes=5"] {
+    assert_eq!(
+        folder.read("out/podlogs/kube-system/p/logs/main.txt"),
+        "E0101"
+    );
+    let asked = api
+        .requests()
+        .into_iter()
+        .find(|line| line.contains("/p/log?container=main"))
+        .unwrap();
+    for part in [
+        "timestamps=true",
+        "sinceSeconds=60",
+        "tailLines=2",
+        "limitBytes=5",
+    ] {
         assert!(asked.contains(part), "{part} in {asked}");
     }
 }
@@ -314,13 +424,20 @@ fn log_limits_are_sent_to_the_server() {
 fn failing_group_node_or_log_does_not_stop_others() {
     let api = cluster();
     api.break_group("apps/v1");
-    api.fault(Fault::on("GET /api/v1/nodes/n1/proxy/configz").times(9).slow(Duration::from_secs(60)));
-    api.fault(Fault::on("GET /api/v1/namespaces/kube-system/pods/p/log?container=main").endless("again\n"));
-    api.fault(Fault::on("GET /api/v1/namespaces/kube-system/pods/p/log?container=init").times(9).status(
-        400,
-        "BadRequest",
-        "no",
-    ));
+    api.fault(
+        Fault::on("GET /api/v1/nodes/n1/proxy/configz")
+            .times(9)
+            .slow(Duration::from_secs(60)),
+    );
+    api.fault(
+        Fault::on("GET /api/v1/namespaces/kube-system/pods/p/log?container=main")
+            .endless("again\n"),
+    );
+    api.fault(
+        Fault::on("GET /api/v1/namespaces/kube-system/pods/p/log?container=init")
+            .times(9)
+            .status(400, "BadRequest", "no"),
+    );
     let folder = done(query(&api, "--request-timeout 3s"));
     let errors = read(&folder, "meta/query-errors.json");
     let told = |queryobj: &str, name: &str, why: &str| {
@@ -339,7 +456,8 @@ fn failing_group_node_or_log_does_not_stop_others() {
     let all = files(&folder.join("out"));
     assert!(all["podlogs/kube-system/p/logs/main.txt"].starts_with(b"again\nagain\n"));
     assert!(
-        all.contains_key("podlogs/kube-system/p/logs/debug.txt") && all.contains_key("hosts/n2/configz.json")
+        all.contains_key("podlogs/kube-system/p/logs/debug.txt")
+            && all.contains_key("hosts/n2/configz.json")
     );
     assert!(all.contains_key("resources/ns/default/core_v1_configmaps.json"));
 }
@@ -348,10 +466,17 @@ fn failing_group_node_or_log_does_not_stop_others() {
 fn expired_list_is_complete_without_duplicates() {
     let api = cluster();
     for number in 0..1100 {
-        api.put(&format!("/api/v1/namespaces/default/configmaps/m{number:04}"), json!({}));
+        api.put(
+            &format!("/api/v1/namespaces/default/configmaps/m{number:04}"),
+            json!({}),
+        );
     }
     api.fault(Fault::on("GET /api/v1/configmaps?limit=500&continue").gone());
-    api.fault(Fault::on("GET /api/v1/configmaps?limit=500&continue").after(1).cut(20_000));
+    api.fault(
+        Fault::on("GET /api/v1/configmaps?limit=500&continue")
+            .after(1)
+            .cut(20_000),
+    );
     let folder = done(query(&api, ""));
     let maps = read(&folder, "resources/ns/default/core_v1_configmaps.json");
     let names: Vec<_> = maps["items"]
@@ -369,7 +494,15 @@ fn expired_list_is_complete_without_duplicates() {
 #[test]
 fn missing_permissions_are_summarized_and_recorded() {
     let api = cluster();
-    for plural in ["configmaps", "services", "deployments", "jobs", "roles", "nodes", "events"] {
+    for plural in [
+        "configmaps",
+        "services",
+        "deployments",
+        "jobs",
+        "roles",
+        "nodes",
+        "events",
+    ] {
         api.forbid("list", plural);
     }
     let done = query(&api, "")
@@ -378,11 +511,21 @@ fn missing_permissions_are_summarized_and_recorded() {
         .run();
     let errors = read(&done.folder, "meta/query-errors.json");
     assert_eq!(errors.as_array().unwrap().len(), 8, "{errors:#}");
-    assert!(done.folder.join("out/resources/ns/kube-system/core_v1_pods.json").is_file());
+    assert!(
+        done.folder
+            .join("out/resources/ns/kube-system/core_v1_pods.json")
+            .is_file()
+    );
     api.forbid("list", "namespaces");
-    let done = query(&api, "").stdout("out\n").stderr_has("lack of rights").run();
+    let done = query(&api, "")
+        .stdout("out\n")
+        .stderr_has("lack of rights")
+        .run();
     let errors = read(&done.folder, "meta/query-errors.json").to_string();
-    assert!(errors.contains("only the namespace of the run is queried"), "{errors}");
+    assert!(
+        errors.contains("only the namespace of the run is queried"),
+        "{errors}"
+    );
 }
 
 #[cfg(target_os = "linux")]
@@ -393,8 +536,17 @@ fn full_disk_ends_the_snapshot_with_one_error() {
     let cluster = call.folder().join("out/resources/cluster");
     std::fs::create_dir_all(&cluster).unwrap();
     std::os::unix::fs::symlink("/dev/full", cluster.join("core_v1_nodes.json")).unwrap();
-    let done = call.stdout("").stderr_has("core_v1_nodes.json`: No space left on device").status(1).run();
-    assert_eq!(done.stderr.matches("level=error").count(), 1, "{}", done.stderr);
+    let done = call
+        .stdout("")
+        .stderr_has("core_v1_nodes.json`: No space left on device")
+        .status(1)
+        .run();
+    assert_eq!(
+        done.stderr.matches("level=error").count(),
+        1,
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]
@@ -402,14 +554,20 @@ fn snapshot_is_deterministic_and_replaces_an_earlier_one() {
     let api = cluster();
     for number in 0..40 {
         api.put(&format!("/api/v1/namespaces/ns{number:02}"), json!({}));
-        api.put(&format!("/api/v1/namespaces/ns{number:02}/configmaps/c"), json!({}));
+        api.put(
+            &format!("/api/v1/namespaces/ns{number:02}/configmaps/c"),
+            json!({}),
+        );
     }
     let config = r#"{"UUID":"u"}"#;
     let taken = |workers: &str| {
-        let call =
-            query(&api, "--config c.json").file("c.json", config).env("SONOBUOY_QUERY_WORKERS", workers);
+        let call = query(&api, "--config c.json")
+            .file("c.json", config)
+            .env("SONOBUOY_QUERY_WORKERS", workers);
         call.folder();
-        let folder = call.file("out/meta/query-time.json", "[]").file("out/podlogs/a/b/logs/old.txt", "old");
+        let folder = call
+            .file("out/meta/query-time.json", "[]")
+            .file("out/podlogs/a/b/logs/old.txt", "old");
         let folder = done(folder);
         let mut all = files(&folder.join("out"));
         all.remove("meta/query-time.json").unwrap();
@@ -417,7 +575,10 @@ fn snapshot_is_deterministic_and_replaces_an_earlier_one() {
     };
     let (one, many) = (taken("1"), taken("16"));
     assert!(!one.contains_key("podlogs/a/b/logs/old.txt"));
-    assert_eq!(one.keys().collect::<Vec<_>>(), many.keys().collect::<Vec<_>>());
+    assert_eq!(
+        one.keys().collect::<Vec<_>>(),
+        many.keys().collect::<Vec<_>>()
+    );
     for (name, content) in &one {
         assert!(content == &many[name], "{name} differs");
     }
@@ -427,11 +588,18 @@ fn snapshot_is_deterministic_and_replaces_an_earlier_one() {
 fn hostile_names_stay_inside_the_snapshot() {
     let api = cluster();
     let pod = json!({"metadata": {"name": "../../../../evil", "namespace": "../../../evil"}, "status": {"phase": "Running"}});
-    let list = json!({"kind": "PodList", "metadata": {}, "items": [pod, "no object", {"metadata": 7}]});
+    let list =
+        json!({"kind": "PodList", "metadata": {}, "items": [pod, "no object", {"metadata": 7}]});
     api.fault(Fault::on("GET /api/v1/pods?limit=500").garbage(&list.to_string()));
     let folder = done(query(&api, r"--config c.json").file("c.json", r#"{"Resources":["pods"]}"#));
-    let all: Vec<_> = files(folder.path()).into_keys().filter(|name| name.contains("evil")).collect();
-    assert_eq!(all, ["out/resources/ns/%2E%2E%2F%2E%2E%2F%2E%2E%2Fevil/core_v1_pods.json"]);
+    let all: Vec<_> = files(folder.path())
+        .into_keys()
+        .filter(|name| name.contains("evil"))
+        .collect();
+    assert_eq!(
+        all,
+        ["out/resources/ns/%2E%2E%2F%2E%2E%2F%2E%2E%2Fevil/core_v1_pods.json"]
+    );
 }
 
 #[test]
@@ -448,7 +616,10 @@ fn snapshots_are_compared_object_by_object() {
     let Some(_) = program("tar") else { return };
     let api = cluster();
     let before = done(query(&api, ""));
-    api.merge("/api/v1/namespaces/default/configmaps/c", &json!({"data": {"n": "2"}}));
+    api.merge(
+        "/api/v1/namespaces/default/configmaps/c",
+        &json!({"data": {"n": "2"}}),
+    );
     api.merge("/api/v1/nodes/n1", &json!({"status": {"conditions": []}}));
     api.remove("/apis/one.example/v1/namespaces/default/things/t");
     api.put("/api/v1/namespaces/kube-system/configmaps/new", json!({}));
@@ -464,18 +635,33 @@ fn snapshots_are_compared_object_by_object() {
         .run();
     // The same for an archive packed by hand.
     let packed = before.join("a.tar.gz");
-    let tar = Command::new("tar").args(["-czf"]).arg(&packed).args(["-C", &a, "."]).status().unwrap();
+    let tar = Command::new("tar")
+        .args(["-czf"])
+        .arg(&packed)
+        .args(["-C", &a, "."])
+        .status()
+        .unwrap();
     assert!(tar.success());
     let packed = packed.display();
-    let json = Sonobuoy::new(&format!("results diff {packed} {b} --format json")).run_any().stdout;
+    let json = Sonobuoy::new(&format!("results diff {packed} {b} --format json"))
+        .run_any()
+        .stdout;
     let document: Value = serde_json::from_str(&json).unwrap();
     let change = json!({"path": "data.n", "before": "1", "after": "2"});
-    assert_eq!(document["objects"]["changed"][0]["differences"], json!([change]));
+    assert_eq!(
+        document["objects"]["changed"][0]["differences"],
+        json!([change])
+    );
     assert_eq!(document["objects"]["vanished"][0]["group"], "one.example");
     assert_eq!(document["objects"]["unchanged"], 7);
-    Sonobuoy::new(&format!("results {packed}")).stdout_has("Node health: 1/2 (50%)").run();
+    Sonobuoy::new(&format!("results {packed}"))
+        .stdout_has("Node health: 1/2 (50%)")
+        .run();
     let stdin = std::fs::read(before.join("a.tar.gz")).unwrap();
-    Sonobuoy::new("results -").stdin(stdin).stdout_has("Node health: 1/2 (50%)").run();
+    Sonobuoy::new("results -")
+        .stdin(stdin)
+        .stdout_has("Node health: 1/2 (50%)")
+        .run();
 }
 
 /// Queries the cluster named by `SONOBUOY_E2E_KUBECONFIG` with kubectl and with our binary, and compares.
@@ -499,8 +685,7 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
     };
     let name = format!("sonobuoy-query-{}", std::process::id());
     let crd = |group: &str| {
-        let schema =
-            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("sonobuoythings.{group}.example")},
@@ -511,7 +696,10 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
             },
         })
     };
-    let groups = [format!("one-{}", std::process::id()), format!("two-{}", std::process::id())];
+    let groups = [
+        format!("one-{}", std::process::id()),
+        format!("two-{}", std::process::id()),
+    ];
     let meta = |object: &str| json!({"name": object, "namespace": name});
     let pod = json!({"initContainers": [{"name": "i", "image": "localhost/none:1"}],
         "containers": [{"name": "c", "image": "localhost/none:1", "env": [{"name": "API_TOKEN", "value": "geheim"}]}]});
@@ -528,7 +716,8 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
         json!({"apiVersion": format!("{group}.example/v1"), "kind": "SonobuoyThing", "metadata": meta("t"),
             "spec": {"float": 0.1, "large": 9_007_199_254_740_993_u64, "text": "no"}})
     });
-    let things = json!({"apiVersion": "v1", "kind": "List", "items": things.collect::<Vec<_>>()}).to_string();
+    let things = json!({"apiVersion": "v1", "kind": "List", "items": things.collect::<Vec<_>>()})
+        .to_string();
     struct Clean<'a>(&'a dyn Fn());
     impl Drop for Clean<'_> {
         fn drop(&mut self) {
@@ -536,7 +725,9 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
         }
     }
     let clean = || {
-        let crds = groups.iter().map(|group| format!("crd/sonobuoythings.{group}.example"));
+        let crds = groups
+            .iter()
+            .map(|group| format!("crd/sonobuoythings.{group}.example"));
         kubectl(
             &format!(
                 "delete --ignore-not-found --wait=false ns/{name} {}",
@@ -553,14 +744,22 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
     kubectl("apply -f -", &account.to_string());
     kubectl("apply -f -", &first);
     for group in &groups {
-        kubectl(&format!("wait --for=condition=Established crd/sonobuoythings.{group}.example"), "");
+        kubectl(
+            &format!("wait --for=condition=Established crd/sonobuoythings.{group}.example"),
+            "",
+        );
     }
     kubectl("apply -f -", &things);
 
     let config_file = json!({"Filters": {"Namespaces": format!("^{name}$")}}).to_string();
-    let call =
-        Sonobuoy::new("query -o out --config c.json").file("c.json", config_file).env("KUBECONFIG", &config);
-    let folder = call.stdout("out\n").stderr_has("requests were answered").run().folder;
+    let call = Sonobuoy::new("query -o out --config c.json")
+        .file("c.json", config_file)
+        .env("KUBECONFIG", &config);
+    let folder = call
+        .stdout("out\n")
+        .stderr_has("requests were answered")
+        .run()
+        .folder;
     let mut compared = 0;
     let kinds = kubectl("api-resources --verbs=list -o name", "");
     for kind in kinds.lines().filter(|kind| *kind != "secrets") {
@@ -568,17 +767,31 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
             serde_json::from_str(&kubectl(&format!("get {kind} -n {name} -o json"), "")).unwrap();
         let (plural, group) = kind.split_once('.').unwrap_or((kind, "core"));
         for mut object in listed["items"].as_array().unwrap().iter().cloned() {
-            object["metadata"].as_object_mut().unwrap().remove("managedFields");
-            let version = object["apiVersion"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+            object["metadata"]
+                .as_object_mut()
+                .unwrap()
+                .remove("managedFields");
+            let version = object["apiVersion"]
+                .as_str()
+                .unwrap()
+                .rsplit('/')
+                .next()
+                .unwrap()
+                .to_owned();
             let place = match object["metadata"]["namespace"].as_str() {
                 Some(namespace) => format!("ns/{namespace}"),
                 None => "cluster".into(),
             };
-            let ours = read(&folder, &format!("resources/{place}/{group}_{version}_{plural}.json"));
+            let ours = read(
+                &folder,
+                &format!("resources/{place}/{group}_{version}_{plural}.json"),
+            );
             let uid = &object["metadata"]["uid"];
             let mut found = ours["items"].as_array().unwrap().iter();
             let found = found.find(|ours| ours["metadata"]["name"] == object["metadata"]["name"]);
-            let mut found = found.unwrap_or_else(|| panic!("{kind} {uid} is missing")).clone();
+            let mut found = found
+                .unwrap_or_else(|| panic!("{kind} {uid} is missing"))
+                .clone();
             if plural == "pods" {
                 let hidden = found.pointer_mut("/spec/containers/0/env/0/value").unwrap();
                 assert_eq!(hidden.take(), "***HIDDEN***");
@@ -611,6 +824,9 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
     assert!(compared > 50, "only {compared} objects");
     println!("{compared} objects are as kubectl sees them");
     let all = files(&folder.join("out"));
-    assert!(all.values().all(|content| !String::from_utf8_lossy(content).contains("geheim")));
+    assert!(
+        all.values()
+            .all(|content| !String::from_utf8_lossy(content).contains("geheim"))
+    );
     assert!(!all.keys().any(|name| name.ends_with("_secrets.json")));
 }

@@ -41,7 +41,11 @@ fn kept_for_a_restart(cluster: &Cluster) -> Vec<String> {
 #[track_caller]
 fn check_end(cluster: &Cluster, case: &str) {
     let archive = cluster.archive();
-    assert_eq!(archive.text("plugins/p/results/global/r.txt"), "of global\n", "{case}");
+    assert_eq!(
+        archive.text("plugins/p/results/global/r.txt"),
+        "of global\n",
+        "{case}"
+    );
     let status = cluster.status();
     assert_eq!(status["status"], "complete", "{case}");
     let name = status["tar-info"]["name"].as_str().unwrap();
@@ -68,14 +72,33 @@ fn upload_under_way_at_the_time_limit_is_in_the_archive_or_refused() {
         let answer = upload.say(if completes { &body[20_000..] } else { "" });
         let (_, said) = aggregator.end();
         let code = answer.split(' ').nth(1).unwrap_or(&answer);
-        assert_eq!(code, if completes { "200" } else { "503" }, "{answer}: {said}");
+        assert_eq!(
+            code,
+            if completes { "200" } else { "503" },
+            "{answer}: {said}"
+        );
         let archive = cluster.archive();
-        let has =
-            |folder: &str| archive.names().any(|name| name.starts_with(&format!("plugins/p/{folder}/")));
-        assert_eq!([has("results"), has("errors")], [completes, !completes], "{said}");
+        let has = |folder: &str| {
+            archive
+                .names()
+                .any(|name| name.starts_with(&format!("plugins/p/{folder}/")))
+        };
+        assert_eq!(
+            [has("results"), has("errors")],
+            [completes, !completes],
+            "{said}"
+        );
         let entry = cluster.status()["plugins"][0].clone();
-        let expected = if completes { ["complete", "passed"] } else { ["failed", "failed"] };
-        assert_eq!([&entry["status"], &entry["result-status"]], expected, "{entry}");
+        let expected = if completes {
+            ["complete", "passed"]
+        } else {
+            ["failed", "failed"]
+        };
+        assert_eq!(
+            [&entry["status"], &entry["result-status"]],
+            expected,
+            "{entry}"
+        );
         let received: Value = serde_json::from_str(&archive.text("meta/results.json")).unwrap();
         assert_eq!(received[0]["arrived"].is_string(), completes, "{received}");
     }
@@ -88,7 +111,9 @@ fn restarted_aggregator_publishes_the_last_status() {
     cluster.wait_for_status(|status| status["status"] == "running");
     cluster.api.forbid("patch", "pods");
     assert_eq!(worker.send("global"), 200);
-    cluster.api.wait(|_| runs(&cluster).join("complete").exists());
+    cluster
+        .api
+        .wait(|_| runs(&cluster).join("complete").exists());
     // Killed.
     drop(aggregator);
     assert_eq!(cluster.status()["status"], "running");
@@ -105,7 +130,11 @@ fn last_status_is_published_once_the_api_server_accepts_it() {
     cluster.wait_for_status(|status| status["status"] == "running");
     cluster.api.forbid("patch", "pods");
     assert_eq!(worker.send("global"), 200);
-    cluster.api.wait(|_| aggregator.said().contains("the last status could not be published"));
+    cluster.api.wait(|_| {
+        aggregator
+            .said()
+            .contains("the last status could not be published")
+    });
     cluster.api.forbid_nothing();
     cluster.wait_for_status(|status| status["status"] == "complete");
 }
@@ -119,7 +148,11 @@ fn run_whose_end_cannot_be_recorded_is_resumed_without_starting_plugins() {
     assert_eq!(worker.send("global"), 200);
     aggregator.ends_well();
     check_end(&cluster, "the end is not recorded");
-    assert_eq!(kept_for_a_restart(&cluster).len(), 2, "what a restart needs is kept");
+    assert_eq!(
+        kept_for_a_restart(&cluster).len(),
+        2,
+        "what a restart needs is kept"
+    );
     let launches = || cluster.api.count("POST /api/v1/namespaces/sonobuoy/pods");
     let before = launches();
     for case in ["still not recorded", "recorded"] {
@@ -143,13 +176,22 @@ fn unreadable_last_status_ends_the_run_as_failed() {
     cluster.start("").end();
     let status = cluster.status();
     assert_eq!(status["status"], "failed");
-    assert!(status["error"].as_str().unwrap().contains("its last status is lost"), "{status}");
+    assert!(
+        status["error"]
+            .as_str()
+            .unwrap()
+            .contains("its last status is lost"),
+        "{status}"
+    );
 }
 
 /// More kills with `SONOBUOY_KILLS=NUMBER`.
 #[test]
 fn aggregator_killed_at_the_end_of_its_run_leaves_one_archive() {
-    let kills = std::env::var("SONOBUOY_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let kills = std::env::var("SONOBUOY_KILLS")
+        .ok()
+        .and_then(|kills| kills.parse().ok())
+        .unwrap_or(KILLS);
     for kill in 0..kills {
         let cluster = cluster();
         let (aggregator, worker) = launched(&cluster, "");
@@ -163,7 +205,10 @@ fn aggregator_killed_at_the_end_of_its_run_leaves_one_archive() {
         check_end(&cluster, &case);
         assert_eq!(kept_for_a_restart(&cluster), [""; 0], "{case}");
         let names = Folder::names_of(&runs(&cluster));
-        assert!(!names.iter().any(|name| name.starts_with('.')), "{case}: {names:?}");
+        assert!(
+            !names.iter().any(|name| name.starts_with('.')),
+            "{case}: {names:?}"
+        );
     }
 }
 
@@ -174,7 +219,11 @@ fn inject(cluster: &mut Cluster, library: &Path, faults: &str, path: &str) {
     cluster.settings["UUID"] = json!(UUID);
     let below = runs(cluster).join(format!("{UUID}{path}"));
     let hit = cluster.folder.join("hit");
-    for (name, value) in [("LD_PRELOAD", library), ("FAULTS_BELOW", &below), ("FAULTS_HIT", &hit)] {
+    for (name, value) in [
+        ("LD_PRELOAD", library),
+        ("FAULTS_BELOW", &below),
+        ("FAULTS_HIT", &hit),
+    ] {
         cluster.env.insert(name.into(), value.display().to_string());
     }
     cluster.env.insert("FAULTS".into(), faults.into());
@@ -183,21 +232,32 @@ fn inject(cluster: &mut Cluster, library: &Path, faults: &str, path: &str) {
 #[test]
 fn no_result_is_acknowledged_before_its_record_is_synced() {
     let folder = Folder::new();
-    let Some(library) = injector(&folder) else { return };
+    let Some(library) = injector(&folder) else {
+        return;
+    };
     let mut cluster = cluster();
     // All but the first, for the expected results.
     inject(&mut cluster, &library, "sync 2 0 5", ".state/journal");
     let (_aggregator, worker) = launched(&cluster, "");
     assert_eq!(worker.send("global"), 500);
-    assert!(!runs(&cluster).join(UUID).join("plugins/p/results/global").exists());
+    assert!(
+        !runs(&cluster)
+            .join(UUID)
+            .join("plugins/p/results/global")
+            .exists()
+    );
 }
 
 #[test]
 fn unreadable_result_fails_its_node_alone() {
     let folder = Folder::new();
-    let Some(library) = injector(&folder) else { return };
+    let Some(library) = injector(&folder) else {
+        return;
+    };
     let nodes = ["a", "b", "c"];
-    let mut cluster = Cluster::new(&nodes).daemon_sets().plugin("p", "DaemonSet", "");
+    let mut cluster = Cluster::new(&nodes)
+        .daemon_sets()
+        .plugin("p", "DaemonSet", "");
     inject(&mut cluster, &library, "read 1 0 5", "/plugins/p/results/b");
     let (aggregator, worker) = launched(&cluster, "");
     for node in nodes {
@@ -206,9 +266,15 @@ fn unreadable_result_fails_its_node_alone() {
     let (code, said) = aggregator.end();
     assert_eq!(code, 1, "{said}");
     let archive = cluster.archive();
-    let mut results: Vec<&str> = archive.names().filter(|name| name.contains("/results/")).collect();
+    let mut results: Vec<&str> = archive
+        .names()
+        .filter(|name| name.contains("/results/"))
+        .collect();
     results.sort_unstable();
-    assert_eq!(results, ["plugins/p/results/a/r.txt", "plugins/p/results/c/r.txt"]);
+    assert_eq!(
+        results,
+        ["plugins/p/results/a/r.txt", "plugins/p/results/c/r.txt"]
+    );
     let error = cluster.error("p", "b");
     assert!(error.contains("Input/output error"), "{error}");
     let tree = archive.text("plugins/p/sonobuoy_results.yaml");
@@ -221,10 +287,17 @@ fn unreadable_result_fails_its_node_alone() {
 #[test]
 fn transient_read_error_costs_no_archive() {
     let folder = Folder::new();
-    let Some(library) = injector(&folder) else { return };
+    let Some(library) = injector(&folder) else {
+        return;
+    };
     for number in 1.. {
         let mut cluster = cluster();
-        inject(&mut cluster, &library, &format!("read {number} 1 5"), "/meta");
+        inject(
+            &mut cluster,
+            &library,
+            &format!("read {number} 1 5"),
+            "/meta",
+        );
         let (aggregator, worker) = launched(&cluster, "");
         assert_eq!(worker.send("global"), 200);
         aggregator.ends_well();
@@ -234,7 +307,12 @@ fn transient_read_error_costs_no_archive() {
         }
         check_end(&cluster, &format!("read {number} failed"));
         let archive = cluster.archive();
-        for file in ["meta/config.json", "meta/info.json", "meta/results.json", "meta/run.log"] {
+        for file in [
+            "meta/config.json",
+            "meta/info.json",
+            "meta/results.json",
+            "meta/run.log",
+        ] {
             assert!(!archive.text(file).is_empty(), "read {number}: {file}");
         }
     }
@@ -245,10 +323,17 @@ fn ended_pod_of_an_unfinished_run_is_a_lost_run() {
     let (api, _folder, config) = untouched();
     namespace(&api);
     let entries = json!([{"plugin": "p", "node": "global", "status": "running", "result-status": "", "result-counts": null}]);
-    aggregator_pod(&api, json!({"phase": "Succeeded"}), Some(&status("running", &entries)));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Succeeded"}),
+        Some(&status("running", &entries)),
+    );
     assert!(api.get(AGGREGATOR).is_some());
     let message = "the aggregator's pod ended before the end of the run was published";
-    Sonobuoy::new(&format!("status --kubeconfig {config}")).status(1).stdout_has(message).run();
+    Sonobuoy::new(&format!("status --kubeconfig {config}"))
+        .status(1)
+        .stdout_has(message)
+        .run();
     Sonobuoy::new(&format!("wait --wait-output silent --kubeconfig {config}"))
         .status(1)
         .stderr_has(message)

@@ -25,8 +25,10 @@ pub(super) fn cluster() -> (ApiServer, Folder, String) {
 /// A `run` command with one plugin.
 pub(super) fn run(config: &str, words: &str) -> Sonobuoy {
     let plugin = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {name: plugin, image: i}\n";
-    Sonobuoy::new(&format!("run --kubeconfig {config} -p p.yaml --rbac Enable {words}"))
-        .file("p.yaml", plugin)
+    Sonobuoy::new(&format!(
+        "run --kubeconfig {config} -p p.yaml --rbac Enable {words}"
+    ))
+    .file("p.yaml", plugin)
 }
 
 fn entry(state: &str, result: &str) -> Value {
@@ -49,9 +51,12 @@ fn aggregator(api: &ApiServer, text: &str) {
 /// Actual creations, by the last part of their path.
 pub(super) fn created(api: &ApiServer) -> Vec<String> {
     let requests = api.requests();
-    let posts = requests.iter().filter_map(|request| request.strip_prefix("POST "));
+    let posts = requests
+        .iter()
+        .filter_map(|request| request.strip_prefix("POST "));
     let real = posts.filter(|path| !path.contains("dryRun") && !path.contains("accessreviews"));
-    real.map(|path| path.rsplit('/').next().unwrap_or_default().to_owned()).collect()
+    real.map(|path| path.rsplit('/').next().unwrap_or_default().to_owned())
+        .collect()
 }
 
 #[test]
@@ -74,10 +79,23 @@ fn run_creates_the_objects_of_gen_after_a_dry_run() {
         "services",
     ];
     assert_eq!(created(&api), order);
-    assert_eq!(done.stderr.matches("create request issued").count(), order.len());
-    assert!(done.stderr.contains("name=sonobuoy namespace=sonobuoy resource=pods"), "{}", done.stderr);
+    assert_eq!(
+        done.stderr.matches("create request issued").count(),
+        order.len()
+    );
+    assert!(
+        done.stderr
+            .contains("name=sonobuoy namespace=sonobuoy resource=pods"),
+        "{}",
+        done.stderr
+    );
     let requests = api.requests();
-    let place = |beginning: &str| requests.iter().position(|request| request.starts_with(beginning)).unwrap();
+    let place = |beginning: &str| {
+        requests
+            .iter()
+            .position(|request| request.starts_with(beginning))
+            .unwrap()
+    };
     assert!(
         place("POST /api/v1/namespaces/sonobuoy/pods?dryRun=All")
             < place("POST /apis/rbac.authorization.k8s.io/v1/clusterroles?")
@@ -85,16 +103,29 @@ fn run_creates_the_objects_of_gen_after_a_dry_run() {
     );
     let pod = api.get(AGGREGATOR).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "OnFailure");
-    assert_eq!(pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"], "false");
-    assert_eq!(pod["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"], json!(["ALL"]));
+    assert_eq!(
+        pod["metadata"]["annotations"]["cluster-autoscaler.kubernetes.io/safe-to-evict"],
+        "false"
+    );
+    assert_eq!(
+        pod["spec"]["containers"][0]["securityContext"]["capabilities"]["drop"],
+        json!(["ALL"])
+    );
 }
 
 /// Publishes a new certificate as that of this run's authority.
 fn publish_authority(api: &ApiServer, run: &str) {
     let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(Vec::new()).unwrap().self_signed(&key).unwrap().pem();
+    let certificate = rcgen::CertificateParams::new(Vec::new())
+        .unwrap()
+        .self_signed(&key)
+        .unwrap()
+        .pem();
     let published = json!({"data": {"run": run, "authority.crt": certificate}});
-    api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority", published);
+    api.put(
+        "/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority",
+        published,
+    );
 }
 
 #[test]
@@ -111,10 +142,19 @@ fn run_without_wait_saves_the_authority_of_its_own_run_alone() {
         publish_authority(&api, published);
         let started = run(&config, "--config settings.json").file("settings.json", settings);
         let done = started.stderr_has("create request issued").run();
-        let path = done.folder.join(&format!(".sonobuoy/authorities/{published}.pem"));
+        let path = done
+            .folder
+            .join(&format!(".sonobuoy/authorities/{published}.pem"));
         let kept = std::fs::read_to_string(path).unwrap_or_default();
-        let server = format!("# learned from {} (not encrypted)\n-----BEGIN CERTIFICATE-----\n", api.url());
-        assert_eq!(kept.starts_with(&server), is_kept, "{settings} {published}: {kept}");
+        let server = format!(
+            "# learned from {} (not encrypted)\n-----BEGIN CERTIFICATE-----\n",
+            api.url()
+        );
+        assert_eq!(
+            kept.starts_with(&server),
+            is_kept,
+            "{settings} {published}: {kept}"
+        );
         assert_eq!(kept.is_empty(), !is_kept, "{settings} {published}: {kept}");
     }
 
@@ -122,30 +162,52 @@ fn run_without_wait_saves_the_authority_of_its_own_run_alone() {
     let (api, _folder, config) = cluster();
     let done = run(&config, "").stderr_has("create request issued").run();
     assert!(!done.folder.join(".sonobuoy/authorities").exists());
-    assert!(api.requests().iter().any(|request| request.ends_with("/configmaps/sonobuoy-authority")));
+    assert!(
+        api.requests()
+            .iter()
+            .any(|request| request.ends_with("/configmaps/sonobuoy-authority"))
+    );
 }
 
 #[test]
 fn original_pod_layout_is_available() {
     let (api, _folder, config) = cluster();
-    run(&config, "--harden off").stderr_has("create request issued").run();
-    let pod = api.get(AGGREGATOR).unwrap();
-    assert_eq!(pod["spec"]["restartPolicy"], "Never");
-    assert!(pod["spec"]["containers"][0]["resources"].is_null() && pod["metadata"]["annotations"].is_null());
-
-    let (api, _folder, config) = cluster();
-    let original = "--sonobuoy-image sonobuoy/sonobuoy:v0.57.5 --results-pvc disk";
-    let missing = "there is no PersistentVolumeClaim `disk` in namespace `sonobuoy`";
-    run(&config, original).status(1).stderr_has(missing).stderr_has("nothing was created").run();
-    assert_eq!(created(&api), [""; 0]);
-    namespace(&api);
-    api.put("/api/v1/namespaces/sonobuoy/persistentvolumeclaims/disk", json!({}));
-    run(&config, &format!("{original} --skip-preflight=existingnamespace"))
+    run(&config, "--harden off")
         .stderr_has("create request issued")
         .run();
     let pod = api.get(AGGREGATOR).unwrap();
     assert_eq!(pod["spec"]["restartPolicy"], "Never");
-    assert_eq!(pod["spec"]["volumes"][2]["persistentVolumeClaim"]["claimName"], "disk");
+    assert!(
+        pod["spec"]["containers"][0]["resources"].is_null()
+            && pod["metadata"]["annotations"].is_null()
+    );
+
+    let (api, _folder, config) = cluster();
+    let original = "--sonobuoy-image sonobuoy/sonobuoy:v0.57.5 --results-pvc disk";
+    let missing = "there is no PersistentVolumeClaim `disk` in namespace `sonobuoy`";
+    run(&config, original)
+        .status(1)
+        .stderr_has(missing)
+        .stderr_has("nothing was created")
+        .run();
+    assert_eq!(created(&api), [""; 0]);
+    namespace(&api);
+    api.put(
+        "/api/v1/namespaces/sonobuoy/persistentvolumeclaims/disk",
+        json!({}),
+    );
+    run(
+        &config,
+        &format!("{original} --skip-preflight=existingnamespace"),
+    )
+    .stderr_has("create request issued")
+    .run();
+    let pod = api.get(AGGREGATOR).unwrap();
+    assert_eq!(pod["spec"]["restartPolicy"], "Never");
+    assert_eq!(
+        pod["spec"]["volumes"][2]["persistentVolumeClaim"]["claimName"],
+        "disk"
+    );
 }
 
 #[test]
@@ -162,15 +224,32 @@ fn failed_checks_are_all_listed_and_no_object_is_created() {
         .stderr_has("existingnamespace: namespace `sonobuoy` exists already")
         .run();
     assert_eq!(created(&api), [""; 0]);
-    run(&config, "--skip-preflight").stderr_has("create request issued").run();
-    run(&config, "--skip-preflight=nonsense").status(1).stderr_has("nonsense").run();
+    run(&config, "--skip-preflight")
+        .stderr_has("create request issued")
+        .run();
+    run(&config, "--skip-preflight=nonsense")
+        .status(1)
+        .stderr_has("nonsense")
+        .run();
 }
 
 #[test]
 fn rejection_is_found_by_dry_run_with_remedy() {
     for (plural, code, reason, message, remedy) in [
-        ("pods", 403, "Forbidden", "violates PodSecurity \"restricted:latest\"", "enforce=privileged"),
-        ("pods", 403, "Forbidden", "exceeded quota: small", "raise the quota"),
+        (
+            "pods",
+            403,
+            "Forbidden",
+            "violates PodSecurity \"restricted:latest\"",
+            "enforce=privileged",
+        ),
+        (
+            "pods",
+            403,
+            "Forbidden",
+            "exceeded quota: small",
+            "raise the quota",
+        ),
         (
             "configmaps",
             403,
@@ -185,13 +264,25 @@ fn rejection_is_found_by_dry_run_with_remedy() {
             "User \"u\" cannot create resource \"services\"",
             "may not create services",
         ),
-        ("pods", 422, "Invalid", "spec.x: wrong", "the field that the server names"),
+        (
+            "pods",
+            422,
+            "Invalid",
+            "spec.x: wrong",
+            "the field that the server names",
+        ),
     ] {
         let (api, _folder, config) = cluster();
         // In an existing namespace, every object is tried before the first is created.
         namespace(&api);
-        api.admission(move |kind, _| (kind == plural).then(|| (code, reason.to_owned(), message.to_owned())));
-        run(&config, "--skip-preflight").status(1).stderr_has(remedy).stderr_has("nothing was created").run();
+        api.admission(move |kind, _| {
+            (kind == plural).then(|| (code, reason.to_owned(), message.to_owned()))
+        });
+        run(&config, "--skip-preflight")
+            .status(1)
+            .stderr_has(remedy)
+            .stderr_has("nothing was created")
+            .run();
         assert_eq!(created(&api), [""; 0], "{message}");
     }
 }
@@ -200,19 +291,32 @@ fn rejection_is_found_by_dry_run_with_remedy() {
 fn new_namespace_checks_permissions_first() {
     let (api, _folder, config) = cluster();
     api.forbid("create", "pods");
-    run(&config, "").status(1).stderr_has("may not create pods").stderr_has("nothing was created").run();
+    run(&config, "")
+        .status(1)
+        .stderr_has("may not create pods")
+        .stderr_has("nothing was created")
+        .run();
     assert_eq!(created(&api), [""; 0]);
 
     let (api, _folder, config) = cluster();
     api.admission(|kind, _| {
-        (kind == "pods").then(|| (403, "Forbidden".to_owned(), "violates PodSecurity".to_owned()))
+        (kind == "pods").then(|| {
+            (
+                403,
+                "Forbidden".to_owned(),
+                "violates PodSecurity".to_owned(),
+            )
+        })
     });
     run(&config, "")
         .status(1)
         .stderr_has("still exist: Namespace `sonobuoy`, ServiceAccount `sonobuoy-serviceaccount`")
         .stderr_has("sonobuoy delete -n sonobuoy --wait")
         .run();
-    assert_eq!(created(&api), ["namespaces", "serviceaccounts", "serviceaccounts"]);
+    assert_eq!(
+        created(&api),
+        ["namespaces", "serviceaccounts", "serviceaccounts"]
+    );
 }
 
 #[test]
@@ -225,7 +329,9 @@ fn second_run_in_a_namespace_is_rejected() {
         .run();
     assert_eq!(created(&api), [""; 0]);
     // Another namespace is another run.
-    run(&config, "-n other").stderr_has("create request issued").run();
+    run(&config, "-n other")
+        .stderr_has("create request issued")
+        .run();
     assert!(api.get("/api/v1/namespaces/other/pods/sonobuoy").is_some());
 }
 
@@ -240,8 +346,14 @@ fn terminating_namespace_is_reported_with_its_finalizers() {
                 {"type": "NamespaceFinalizersRemaining", "status": "True", "message": "finalizers remain: x/y"}]},
         }),
     );
-    run(&config, "").status(1).stderr_has("`sonobuoy` is being deleted (finalizers remain: x/y)").run();
-    run(&config, "--skip-preflight").status(1).stderr_has("being deleted (finalizers remain: x/y)").run();
+    run(&config, "")
+        .status(1)
+        .stderr_has("`sonobuoy` is being deleted (finalizers remain: x/y)")
+        .run();
+    run(&config, "--skip-preflight")
+        .status(1)
+        .stderr_has("being deleted (finalizers remain: x/y)")
+        .run();
 }
 
 #[test]
@@ -253,21 +365,31 @@ fn transient_server_errors_are_retried() {
             .status(429, "TooManyRequests", "slow")
             .retry_after(1),
     );
-    api.fault(Fault::on("POST /api/v1/namespaces/sonobuoy/pods").after(1).dropped());
-    api.fault(Fault::on("POST /api/v1/namespaces/sonobuoy/services").after(1).status(
-        500,
-        "InternalError",
-        "etcd",
-    ));
+    api.fault(
+        Fault::on("POST /api/v1/namespaces/sonobuoy/pods")
+            .after(1)
+            .dropped(),
+    );
+    api.fault(
+        Fault::on("POST /api/v1/namespaces/sonobuoy/services")
+            .after(1)
+            .status(500, "InternalError", "etcd"),
+    );
     run(&config, "").stderr_has("create request issued").run();
-    assert!(api.get("/api/v1/namespaces/sonobuoy/services/sonobuoy-aggregator").is_some());
+    assert!(
+        api.get("/api/v1/namespaces/sonobuoy/services/sonobuoy-aggregator")
+            .is_some()
+    );
 }
 
 #[test]
 fn objects_of_an_earlier_run_are_rejected() {
     let (api, _folder, config) = cluster();
     namespace(&api);
-    api.put("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm", json!({}));
+    api.put(
+        "/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm",
+        json!({}),
+    );
     run(&config, "--skip-preflight")
         .status(1)
         .stderr_has("it exists already, from an earlier run or somebody else")
@@ -335,15 +457,23 @@ fn manifest_of_cluster_scoped_objects_is_created() {
 fn wait_prints_changes_and_ends_with_the_run() {
     let (api, _folder, config) = cluster();
     namespace(&api);
-    let waiting = json!([{"name": "kube-sonobuoy", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
-    aggregator_pod(&api, json!({"phase": "Pending", "containerStatuses": waiting}), None);
+    let waiting =
+        json!([{"name": "kube-sonobuoy", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+    aggregator_pod(
+        &api,
+        json!({"phase": "Pending", "containerStatuses": waiting}),
+        None,
+    );
     let (mut command, _held) = Sonobuoy::new(&format!("wait --kubeconfig {config}")).command();
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut lines: Vec<String> = Vec::new();
     let mut until = |wanted: &str| loop {
         let mut line = String::new();
-        assert!(output.read_line(&mut line).unwrap() > 0, "no {wanted:?} in {lines:?}");
+        assert!(
+            output.read_line(&mut line).unwrap() > 0,
+            "no {wanted:?} in {lines:?}"
+        );
         let (time, words) = line.split_at(8);
         let digits = time.bytes().enumerate();
         assert!(
@@ -364,11 +494,23 @@ fn wait_prints_changes_and_ends_with_the_run() {
     until("is still running");
     // An ended watch, an expired one, and an absent server all continue the same wait.
     api.drop_watches();
-    annotate(&api, &status("running", &json!([{"plugin": "p", "node": "a", "status": "running"}])));
+    annotate(
+        &api,
+        &status(
+            "running",
+            &json!([{"plugin": "p", "node": "a", "status": "running"}]),
+        ),
+    );
     until("p a running");
     api.compact();
     api.drop_watches();
-    annotate(&api, &status("running", &json!([{"plugin": "p", "node": "b", "status": "running"}])));
+    annotate(
+        &api,
+        &status(
+            "running",
+            &json!([{"plugin": "p", "node": "b", "status": "running"}]),
+        ),
+    );
     until("p b running");
     api.away(|| {
         let before = api.refusals();
@@ -379,8 +521,14 @@ fn wait_prints_changes_and_ends_with_the_run() {
     annotate(&api, &status("complete", &entry("complete", "passed")));
     let lines = until("has completed");
     assert!(child.wait().unwrap().success());
-    assert!(lines.contains(&"PLUGIN NODE STATUS RESULT PROGRESS".to_owned()), "{lines:?}");
-    assert!(lines.contains(&"p global complete passed".to_owned()), "{lines:?}");
+    assert!(
+        lines.contains(&"PLUGIN NODE STATUS RESULT PROGRESS".to_owned()),
+        "{lines:?}"
+    );
+    assert!(
+        lines.contains(&"p global complete passed".to_owned()),
+        "{lines:?}"
+    );
     let mut once = lines.clone();
     once.sort();
     once.dedup();
@@ -389,10 +537,17 @@ fn wait_prints_changes_and_ends_with_the_run() {
 
 #[test]
 fn failed_vanished_and_timed_out_runs_are_errors() {
-    let wait = |config: &str| Sonobuoy::new(&format!("wait --wait-output silent --kubeconfig {config}"));
+    let wait =
+        |config: &str| Sonobuoy::new(&format!("wait --wait-output silent --kubeconfig {config}"));
     let (api, _folder, config) = cluster();
-    aggregator(&api, r#"{"plugins":null,"status":"failed","error":"no space"}"#);
-    wait(&config).status(1).stderr_has("the run has failed: no space").run();
+    aggregator(
+        &api,
+        r#"{"plugins":null,"status":"failed","error":"no space"}"#,
+    );
+    wait(&config)
+        .status(1)
+        .stderr_has("the run has failed: no space")
+        .run();
 
     api.merge(
         AGGREGATOR,
@@ -420,7 +575,10 @@ fn progress_can_be_switched_off() {
     aggregator(&api, &status("complete", &entry("complete", "passed")));
     let wait = || Sonobuoy::new(&format!("wait --kubeconfig {config}"));
     wait().arg("--wait-output=SILENT").stdout("").run();
-    wait().env("SONOBUOY_WAIT_PROGRESS", "false").stdout("").run();
+    wait()
+        .env("SONOBUOY_WAIT_PROGRESS", "false")
+        .stdout("")
+        .run();
     wait().stdout_has("p   global   complete   passed").run();
 }
 
@@ -431,19 +589,28 @@ fn two_runs_in_two_namespaces_are_independent() {
         for namespace in ["one", "two"] {
             let config = &config;
             scope.spawn(move || {
-                run(config, &format!("-n {namespace}")).stderr_has("create request issued").run()
+                run(config, &format!("-n {namespace}"))
+                    .stderr_has("create request issued")
+                    .run()
             });
         }
     });
     for namespace in ["one", "two"] {
-        assert!(api.get(&format!("/api/v1/namespaces/{namespace}/pods/sonobuoy")).is_some());
-        let role =
-            format!("/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-serviceaccount-{namespace}");
+        assert!(
+            api.get(&format!("/api/v1/namespaces/{namespace}/pods/sonobuoy"))
+                .is_some()
+        );
+        let role = format!(
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-serviceaccount-{namespace}"
+        );
         assert!(api.get(&role).is_some());
     }
     // A slow response of the server is awaited.
     api.fault(Fault::on("GET /api/v1/namespaces/one/pods").slow(Duration::from_millis(300)));
-    run(&config, "-n one --skip-preflight").status(1).stderr_has("a run in namespace `one` already").run();
+    run(&config, "-n one --skip-preflight")
+        .status(1)
+        .stderr_has("a run in namespace `one` already")
+        .run();
 }
 
 #[cfg(unix)]
@@ -460,15 +627,26 @@ fn one_command_for_a_pipeline() {
         .file("p.yaml", plugin)
         .env("SONOBUOY_DONE_FILE_DELAY", "0s")
         .run_any();
-    let archives: Vec<_> = there.names().into_iter().filter(|name| name.ends_with(".tar.gz")).collect();
-    let [name] = &archives[..] else { panic!("one archive, not {:?}", there.names()) };
+    let archives: Vec<_> = there
+        .names()
+        .into_iter()
+        .filter(|name| name.ends_with(".tar.gz"))
+        .collect();
+    let [name] = &archives[..] else {
+        panic!("one archive, not {:?}", there.names())
+    };
 
     let (api, _folder, config) = cluster();
     aggregator(&api, &status("complete", &entry("complete", "failed")));
     let folder = there.path().to_owned();
     api.on_exec(move |exec| {
         let splat = std::process::Command::new(env!("CARGO_BIN_EXE_sonobuoy"));
-        let output = { splat }.arg("splat").arg(&folder).args(&exec.command[3..]).output().unwrap();
+        let output = { splat }
+            .arg("splat")
+            .arg(&folder)
+            .args(&exec.command[3..])
+            .output()
+            .unwrap();
         crate::support::api_server::ExecAnswer::ok(output.stdout)
     });
     let done = Sonobuoy::new(&format!(
@@ -482,7 +660,11 @@ fn one_command_for_a_pipeline() {
         std::fs::read(done.folder.join("out").join(name)).unwrap(),
         std::fs::read(there.join(name)).unwrap()
     );
-    assert!(done.folder.read("j.xml").contains("<failure"), "{}", done.folder.read("j.xml"));
+    assert!(
+        done.folder.read("j.xml").contains("<failure"),
+        "{}",
+        done.folder.read("j.xml")
+    );
     assert!(done.folder.read("h.html").contains("<html"));
     assert!(api.get(AGGREGATOR).is_none(), "the run is gone");
 
@@ -506,16 +688,26 @@ fn redaction_rules_are_part_of_the_run() {
         .status(1)
         .stderr_has("redaction rules `rules.yaml`, line 2, column 8")
         .run();
-    assert!(api.requests().iter().all(|request| request.starts_with("GET ")), "{:?}", api.requests());
+    assert!(
+        api.requests()
+            .iter()
+            .all(|request| request.starts_with("GET ")),
+        "{:?}",
+        api.requests()
+    );
     call("text: ['card=\\d+']\n").run_any();
-    let map = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm").unwrap();
-    let settings: Value = serde_json::from_str(map["data"]["config.json"].as_str().unwrap()).unwrap();
+    let map = api
+        .get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-config-cm")
+        .unwrap();
+    let settings: Value =
+        serde_json::from_str(map["data"]["config.json"].as_str().unwrap()).unwrap();
     assert_eq!(settings["Redaction"], json!({"Text": ["card=\\d+"]}));
 }
 
 #[test]
 fn pending_load_balancer_does_not_delay_a_run() {
-    let complete = |api: &ApiServer| annotate(api, &status("complete", &entry("complete", "passed")));
+    let complete =
+        |api: &ApiServer| annotate(api, &status("complete", &entry("complete", "passed")));
     let call = |config: &str| run(config, "--status-service LoadBalancer --wait");
 
     // The run is over before the address is known.
@@ -530,7 +722,11 @@ fn pending_load_balancer_does_not_delay_a_run() {
         .stderr_has("waiting up to 3m0s for the address of its status service")
         .stderr_has("the service `sonobuoy-status` had no address until now")
         .run_any();
-    assert!(done.stdout.contains("Sonobuoy has completed"), "{}", done.stdout);
+    assert!(
+        done.stdout.contains("Sonobuoy has completed"),
+        "{}",
+        done.stdout
+    );
     assert!(!done.folder.join("c.json").exists());
 
     // The address appears during the run.
@@ -547,7 +743,11 @@ fn pending_load_balancer_does_not_delay_a_run() {
         api.wait(|_| file.exists());
         complete(&api);
         let done = running.join().unwrap();
-        assert!(done.stderr.contains("credentials are in"), "{}", done.stderr);
+        assert!(
+            done.stderr.contains("credentials are in"),
+            "{}",
+            done.stderr
+        );
     });
     assert!(folder.read("c.json").contains("https://192.0.2.9:8443/"));
 }

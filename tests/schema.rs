@@ -11,10 +11,14 @@ use super::support::{self, Folder, Sonobuoy, fixture};
 /// yaml-language-server, as npm installs it: `npm install --no-save yaml-language-server`.
 fn installed() -> Option<PathBuf> {
     let folder = std::env::var_os("YAML_LANGUAGE_SERVER").map(PathBuf::from);
-    let program =
-        folder.unwrap_or_else(|| "node_modules/yaml-language-server".into()).join("bin/yaml-language-server");
+    let program = folder
+        .unwrap_or_else(|| "node_modules/yaml-language-server".into())
+        .join("bin/yaml-language-server");
     if !program.is_file() {
-        support::skipped("yaml-language-server", "neither YAML_LANGUAGE_SERVER nor node_modules has it");
+        support::skipped(
+            "yaml-language-server",
+            "neither YAML_LANGUAGE_SERVER nor node_modules has it",
+        );
         return None;
     }
     support::program("node").map(|_| program)
@@ -39,13 +43,18 @@ impl Server {
             .unwrap();
         let answers = BufReader::new(child.stdout.take().unwrap());
         let schemas = json!({format!("file://{}", schema.display()): "*.yaml"});
-        let settings =
-            json!({"validate": true, "hover": true, "schemas": schemas, "schemaStore": {"enable": false}});
-        let mut server = Self { child, answers, settings };
+        let settings = json!({"validate": true, "hover": true, "schemas": schemas, "schemaStore": {"enable": false}});
+        let mut server = Self {
+            child,
+            answers,
+            settings,
+        };
         server.send(&json!({"id": 1, "method": "initialize", "params": {"processId": null, "rootUri": null, "capabilities": {}}}));
         server.receive(|message| message["id"] == 1);
         server.send(&json!({"method": "initialized", "params": {}}));
-        server.send(&json!({"method": "workspace/didChangeConfiguration", "params": {"settings": null}}));
+        server.send(
+            &json!({"method": "workspace/didChangeConfiguration", "params": {"settings": null}}),
+        );
         server
     }
 
@@ -63,7 +72,10 @@ impl Server {
             let mut length = 0;
             loop {
                 let mut line = String::new();
-                assert!(self.answers.read_line(&mut line).unwrap() > 0, "the language server ended");
+                assert!(
+                    self.answers.read_line(&mut line).unwrap() > 0,
+                    "the language server ended"
+                );
                 match line.trim_end().split_once(": ") {
                     Some(("Content-Length", digits)) => length = digits.parse().unwrap(),
                     Some(_) => {}
@@ -79,8 +91,13 @@ impl Server {
             // The server asks for its settings section by section.
             if message["method"] == "workspace/configuration" {
                 let asked = message["params"]["items"].as_array().unwrap().iter();
-                let settings = asked
-                    .map(|item| if item["section"] == "yaml" { self.settings.clone() } else { json!({}) });
+                let settings = asked.map(|item| {
+                    if item["section"] == "yaml" {
+                        self.settings.clone()
+                    } else {
+                        json!({})
+                    }
+                });
                 self.send(&json!({"id": message["id"], "result": settings.collect::<Vec<_>>()}));
             }
         }
@@ -92,12 +109,24 @@ impl Server {
         let document = json!({"uri": uri, "languageId": "yaml", "version": 1, "text": text});
         self.send(&json!({"method": "textDocument/didOpen", "params": {"textDocument": document}}));
         let published = self.receive(|message| {
-            message["method"] == "textDocument/publishDiagnostics" && message["params"]["uri"] == uri
+            message["method"] == "textDocument/publishDiagnostics"
+                && message["params"]["uri"] == uri
         });
-        let problems = published["params"]["diagnostics"].as_array().unwrap().iter();
+        let problems = published["params"]["diagnostics"]
+            .as_array()
+            .unwrap()
+            .iter();
         let told = |problem: &Value| {
             let line = problem["range"]["start"]["line"].as_u64().unwrap() + 1;
-            format!("{line}: {}", problem["message"].as_str().unwrap().lines().next().unwrap_or_default())
+            format!(
+                "{line}: {}",
+                problem["message"]
+                    .as_str()
+                    .unwrap()
+                    .lines()
+                    .next()
+                    .unwrap_or_default()
+            )
         };
         problems.map(told).collect()
     }
@@ -123,7 +152,10 @@ impl Drop for Server {
 /// A server with a schema of the program.
 fn server(folder: &Folder, name: &str) -> Option<Server> {
     let program = installed()?;
-    let schema = folder.write("schema.json", Sonobuoy::new(&format!("schema {name}")).run_any().stdout);
+    let schema = folder.write(
+        "schema.json",
+        Sonobuoy::new(&format!("schema {name}")).run_any().stdout,
+    );
     Some(Server::start(&program, &schema))
 }
 
@@ -143,7 +175,9 @@ fn yaml_files(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn language_server_accepts_our_own_and_published_definitions() {
     let folder = Folder::new();
-    let Some(mut server) = server(&folder, "plugin") else { return };
+    let Some(mut server) = server(&folder, "plugin") else {
+        return;
+    };
     let mut files = yaml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins.d"));
     files.extend(yaml_files(&fixture("plugins")));
     let mut definitions = 0;
@@ -153,19 +187,32 @@ fn language_server_accepts_our_own_and_published_definitions() {
             continue;
         }
         definitions += 1;
-        assert_eq!(server.problems(&format!("{at}.yaml"), &text), [""; 0], "{}", path.display());
+        assert_eq!(
+            server.problems(&format!("{at}.yaml"), &text),
+            [""; 0],
+            "{}",
+            path.display()
+        );
     }
     assert!(definitions > 10, "{definitions}");
     for language in ["shell", "python", "go", "rust"] {
-        let text = Sonobuoy::new(&format!("gen plugin --example {language}")).run_any().stdout;
-        assert_eq!(server.problems(&format!("{language}.yaml"), &text), [""; 0], "{language}");
+        let text = Sonobuoy::new(&format!("gen plugin --example {language}"))
+            .run_any()
+            .stdout;
+        assert_eq!(
+            server.problems(&format!("{language}.yaml"), &text),
+            [""; 0],
+            "{language}"
+        );
     }
 }
 
 #[test]
 fn language_server_marks_mistakes_and_shows_descriptions() {
     let folder = Folder::new();
-    let Some(mut server) = server(&folder, "plugin") else { return };
+    let Some(mut server) = server(&folder, "plugin") else {
+        return;
+    };
     let text = "\
 sonobuoy-config:
   driver: Deployment
@@ -202,7 +249,9 @@ podSpec:
 #[test]
 fn language_server_accepts_configuration_files() {
     let folder = Folder::new();
-    let Some(mut server) = server(&folder, "config") else { return };
+    let Some(mut server) = server(&folder, "config") else {
+        return;
+    };
     let ours = Sonobuoy::new("gen config").run_any().stdout;
     let original = support::fixture_text("gen/static-config.json");
     for (name, text) in [("ours.yaml", &ours), ("original.yaml", &original)] {
@@ -218,13 +267,15 @@ fn every_key_of_a_configuration_is_described() {
     fn missing(path: &str, schema: &Value, found: &mut Vec<String>) {
         match schema["properties"].as_object() {
             Some(keys) => {
-                keys.iter().for_each(|(key, schema)| missing(&format!("{path}.{key}"), schema, found));
+                keys.iter()
+                    .for_each(|(key, schema)| missing(&format!("{path}.{key}"), schema, found));
             }
             None if schema["description"].is_string() => {}
             None => found.push(path.to_owned()),
         }
     }
-    let schema: Value = serde_json::from_str(&Sonobuoy::new("schema config").run_any().stdout).unwrap();
+    let schema: Value =
+        serde_json::from_str(&Sonobuoy::new("schema config").run_any().stdout).unwrap();
     let mut found = Vec::new();
     missing("", &schema, &mut found);
     assert_eq!(found, Vec::<String>::new());

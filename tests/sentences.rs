@@ -16,10 +16,26 @@ const SENTENCES: &[(&str, &str, i32)] = &[
         "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.",
         0,
     ),
-    ("failed", "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.", 1),
-    ("complete", "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.", 0),
-    ("post-processing", "Sonobuoy plugins have completed. Preparing results for download.", 0),
-    ("x", "Sonobuoy is in unknown state \"x\". Please report a bug in sonobuoy v0.60.0", 0),
+    (
+        "failed",
+        "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.",
+        1,
+    ),
+    (
+        "complete",
+        "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.",
+        0,
+    ),
+    (
+        "post-processing",
+        "Sonobuoy plugins have completed. Preparing results for download.",
+        0,
+    ),
+    (
+        "x",
+        "Sonobuoy is in unknown state \"x\". Please report a bug in sonobuoy v0.60.0",
+        0,
+    ),
 ];
 
 /// The same for an aggregator without a published status: its pod's phase, and the reason why its container waits.
@@ -59,8 +75,18 @@ const SILENT_SENTENCES: &[(&str, &str, &str, i32)] = &[
          bug in sonobuoy v0.60.0.",
         1,
     ),
-    ("Failed", "", "The Sonobuoy aggregator is in the 'Failed' state. Use kubectl to debug further.", 1),
-    ("Unknown", "", "The Sonobuoy aggregator is in the 'Unknown' state. Use kubectl to debug further.", 1),
+    (
+        "Failed",
+        "",
+        "The Sonobuoy aggregator is in the 'Failed' state. Use kubectl to debug further.",
+        1,
+    ),
+    (
+        "Unknown",
+        "",
+        "The Sonobuoy aggregator is in the 'Unknown' state. Use kubectl to debug further.",
+        1,
+    ),
 ];
 
 #[test]
@@ -69,33 +95,69 @@ fn status_prints_the_sentences_of_the_original() {
     namespace(&api);
     let ask = |words: &str| Sonobuoy::new(&format!("status --kubeconfig {config} {words}"));
     for (state, sentence, code) in SENTENCES {
-        aggregator_pod(&api, json!({"phase": "Running"}), Some(&status(state, &json!([]))));
+        aggregator_pod(
+            &api,
+            json!({"phase": "Running"}),
+            Some(&status(state, &json!([]))),
+        );
         let table = "   PLUGIN   STATUS   RESULT   COUNT   PROGRESS\n";
-        ask("").status(*code).stdout(&format!("{table}\n{sentence}\n")).run();
+        ask("")
+            .status(*code)
+            .stdout(&format!("{table}\n{sentence}\n"))
+            .run();
         let line = format!("\n{sentence}\n");
         ask("--show-all").status(*code).stdout_has(&line).run();
     }
     for (phase, reason, sentence, code) in SILENT_SENTENCES {
         let waiting = json!({"reason": reason, "message": "no such image"});
-        let state = if reason.is_empty() { json!({}) } else { json!({"waiting": waiting}) };
+        let state = if reason.is_empty() {
+            json!({})
+        } else {
+            json!({"waiting": waiting})
+        };
         let containers = json!([{"name": "kube-sonobuoy", "image": "worker:1", "state": state}]);
-        aggregator_pod(&api, json!({"phase": phase, "containerStatuses": containers}), None);
+        aggregator_pod(
+            &api,
+            json!({"phase": phase, "containerStatuses": containers}),
+            None,
+        );
         let done = ask("").status(*code).run_any();
-        assert!(done.stdout.starts_with(&format!("{sentence}\n")), "{phase}: {}", done.stdout);
-        assert_eq!(done.stderr.contains("level=error"), *code != 0, "{}", done.stderr);
+        assert!(
+            done.stdout.starts_with(&format!("{sentence}\n")),
+            "{phase}: {}",
+            done.stdout
+        );
+        assert_eq!(
+            done.stderr.contains("level=error"),
+            *code != 0,
+            "{}",
+            done.stderr
+        );
     }
     // Additional information follows on separate lines.
     let mut run: Value = serde_json::from_str(&status("failed", &json!([]))).unwrap();
     run["error"] = "no space".into();
     aggregator_pod(&api, json!({"phase": "Running"}), Some(&run.to_string()));
-    ask("").status(1).stdout_has("`sonobuoy logs`.\nThe run has failed: no space.\n").run();
+    ask("")
+        .status(1)
+        .stdout_has("`sonobuoy logs`.\nThe run has failed: no space.\n")
+        .run();
 }
 
 /// Printed by long-running commands, which the tests in these files start.
 const LONG_RUNNING: &[(&str, &str)] = &[
-    (include_str!("worker.rs"), "Results transmitted to aggregator.  Sleeping forever."),
-    (include_str!("worker.rs"), "Results transmitted to aggregator. Sleeping for 1 seconds"),
-    (include_str!("aggregator.rs"), "no-exit was specified, sonobuoy is now blocking"),
+    (
+        include_str!("worker.rs"),
+        "Results transmitted to aggregator.  Sleeping forever.",
+    ),
+    (
+        include_str!("worker.rs"),
+        "Results transmitted to aggregator. Sleeping for 1 seconds",
+    ),
+    (
+        include_str!("aggregator.rs"),
+        "no-exit was specified, sonobuoy is now blocking",
+    ),
 ];
 
 #[test]
@@ -109,12 +171,23 @@ fn long_running_commands_are_tested_for_their_sentences() {
 fn retrieve_begins_with_the_sentences_of_the_original() {
     let (api, _folder, config) = untouched();
     namespace(&api);
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!([]))));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &json!([]))),
+    );
     api.on_exec(|_| ExecAnswer::failed(1, "there is no finished archive"));
-    let retrieve =
-        |code| Sonobuoy::new(&format!("retrieve --kubeconfig {config}")).status(code).run_any().stderr;
+    let retrieve = |code| {
+        Sonobuoy::new(&format!("retrieve --kubeconfig {config}"))
+            .status(code)
+            .run_any()
+            .stderr
+    };
     let told = retrieve(1);
-    assert!(told.starts_with("Results not ready yet. Check `sonobuoy status` for status.\n"), "{told}");
+    assert!(
+        told.starts_with("Results not ready yet. Check `sonobuoy status` for status.\n"),
+        "{told}"
+    );
     api.remove("/api/v1/namespaces/sonobuoy/pods/sonobuoy");
     let told = retrieve(2);
     assert!(told.starts_with("error retrieving results: "), "{told}");
@@ -123,16 +196,35 @@ fn retrieve_begins_with_the_sentences_of_the_original() {
 #[test]
 fn plugin_and_version_print_the_lines_of_the_original() {
     let text = "sonobuoy-config: {driver: Job, plugin-name: p}\nspec: {image: i, name: box}\n";
-    let installed = Sonobuoy::new("plugin install saved p.yaml").file("p.yaml", text).run_any();
-    let path = installed.folder.path().join(".sonobuoy").join("saved.yaml").display().to_string();
-    assert_eq!(installed.stdout, format!("Installed plugin box into file {path} from source p.yaml\n"));
-    let removed = Sonobuoy::new("plugin uninstall saved").env("HOME", installed.folder.path()).run_any();
+    let installed = Sonobuoy::new("plugin install saved p.yaml")
+        .file("p.yaml", text)
+        .run_any();
+    let path = installed
+        .folder
+        .path()
+        .join(".sonobuoy")
+        .join("saved.yaml")
+        .display()
+        .to_string();
+    assert_eq!(
+        installed.stdout,
+        format!("Installed plugin box into file {path} from source p.yaml\n")
+    );
+    let removed = Sonobuoy::new("plugin uninstall saved")
+        .env("HOME", installed.folder.path())
+        .run_any();
     assert_eq!(removed.stdout, format!("Uninstalled plugin file {path}\n"));
 
     let (_api, _folder, config) = run::cluster();
     for (words, last) in [
-        ("version", "API Version check skipped due to missing `--kubeconfig` or other error"),
-        (&*format!("version --kubeconfig {config}"), "API Version:  v1.31.2"),
+        (
+            "version",
+            "API Version check skipped due to missing `--kubeconfig` or other error",
+        ),
+        (
+            &*format!("version --kubeconfig {config}"),
+            "API Version:  v1.31.2",
+        ),
     ] {
         let done = Sonobuoy::new(words).run_any();
         let lines: Vec<_> = done.stdout.lines().collect();
@@ -183,7 +275,10 @@ fn results_prints_the_headings_of_the_original() {
         "Details for failed pods:",
         "Errors detected in files:",
     ] {
-        assert!(told.lines().any(|line| line == sentence), "{sentence}: {told}");
+        assert!(
+            told.lines().any(|line| line == sentence),
+            "{sentence}: {told}"
+        );
     }
 }
 
@@ -193,7 +288,9 @@ fn run_delete_and_images_log_the_messages_of_the_original() {
     namespace(&api);
     let message = |words: &str, sentence: &str| {
         let call = Sonobuoy::new(&format!("{words} --kubeconfig {config}"));
-        call.stderr_has(&format!("level=info msg=\"{sentence}\"")).run_any().stderr
+        call.stderr_has(&format!("level=info msg=\"{sentence}\""))
+            .run_any()
+            .stderr
     };
     let create = "run --rbac Enable --skip-preflight=existingnamespace";
     let told = message(create, "create request issued");
@@ -201,7 +298,10 @@ fn run_delete_and_images_log_the_messages_of_the_original() {
         told.contains("msg=\"object already exists\" name=sonobuoy namespace= resource=namespaces"),
         "{told}"
     );
-    assert!(told.contains("name=sonobuoy namespace=sonobuoy resource=pods"), "{told}");
+    assert!(
+        told.contains("name=sonobuoy namespace=sonobuoy resource=pods"),
+        "{told}"
+    );
     message("delete", "delete request issued");
     message("delete", "already deleted");
     Sonobuoy::new(&format!("delete --all --wait --kubeconfig {config}"))
@@ -213,12 +313,25 @@ fn run_delete_and_images_log_the_messages_of_the_original() {
     let registry = Registry::start(Habits::default());
     images::fill(&registry, "tool", false);
     Sonobuoy::new("images inspect -p p.yaml")
-        .file("p.yaml", images::plugin(&format!("{}/tool:1", registry.host())))
+        .file(
+            "p.yaml",
+            images::plugin(&format!("{}/tool:1", registry.host())),
+        )
         .stderr_has("level=info msg=\"configured images available\"")
         .run_any();
-    for command in ["", "list", "pull", "push --custom-registry r", "download", "delete", "inspect"] {
-        Sonobuoy::new(&format!("images {command} --dry-run -p e2e --kubernetes-version v1.33"))
-            .stderr_has("level=info msg=\"e2e image to be used: registry.k8s.io/conformance:v1.33.0\"")
-            .run_any();
+    for command in [
+        "",
+        "list",
+        "pull",
+        "push --custom-registry r",
+        "download",
+        "delete",
+        "inspect",
+    ] {
+        Sonobuoy::new(&format!(
+            "images {command} --dry-run -p e2e --kubernetes-version v1.33"
+        ))
+        .stderr_has("level=info msg=\"e2e image to be used: registry.k8s.io/conformance:v1.33.0\"")
+        .run_any();
     }
 }

@@ -14,14 +14,21 @@ fn suite(state: &str) -> String {
     junit_suite(
         "e2e",
         state,
-        &NAMES.lines().map(|name| (name, if name.contains(" c ") { 1 } else { 0 })).collect::<Vec<_>>(),
+        &NAMES
+            .lines()
+            .map(|name| (name, if name.contains(" c ") { 1 } else { 0 }))
+            .collect::<Vec<_>>(),
     )
     .replace("value: sig}", "value: Conformance}")
 }
 
 fn archive_in(folder: &Path) -> PathBuf {
-    let path = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    path.into_iter().find(|path| path.extension().is_some_and(|end| end == "gz")).unwrap()
+    let path = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    path.into_iter()
+        .find(|path| path.extension().is_some_and(|end| end == "gz"))
+        .unwrap()
 }
 
 #[test]
@@ -34,12 +41,24 @@ fn parallel_parts_become_one_result() {
     let focuses = starts(&state);
     let focused = |test: &str| focuses.iter().filter(|focus| focus.contains(test)).count();
     // `c` is in its part and in the attempt; unselected tests are in neither.
-    assert_eq!([" a ", " b ", " c ", " d ", " e"].map(focused), [1, 1, 2, 1, 0], "{focuses:?}");
-    assert_eq!(focuses.len(), 4, "two parts, the one that runs alone, and the attempt");
+    assert_eq!(
+        [" a ", " b ", " c ", " d ", " e"].map(focused),
+        [1, 1, 2, 1, 0],
+        "{focuses:?}"
+    );
+    assert_eq!(
+        focuses.len(),
+        4,
+        "two parts, the one that runs alone, and the attempt"
+    );
     let archive = Archive::only_one_in(&done.folder.join("out"));
     assert_eq!(archive.text("meta/info.json"), r#"{"plugins":["e2e"]}"#);
     for part in ["e2e", "e2e-part-2", "e2e-serial", "e2e-retry-1"] {
-        assert!(archive.text(&format!("plugins/{part}/results/global/junit_01.xml")).contains("<testsuite"));
+        assert!(
+            archive
+                .text(&format!("plugins/{part}/results/global/junit_01.xml"))
+                .contains("<testsuite")
+        );
     }
     let junit = done.folder.read("out.xml");
     assert_eq!(
@@ -48,7 +67,10 @@ fn parallel_parts_become_one_result() {
         "each test once, and what the suite begins with: {junit}"
     );
     assert_eq!(
-        (junit.matches("<flakyFailure").count(), junit.matches("<skipped").count()),
+        (
+            junit.matches("<flakyFailure").count(),
+            junit.matches("<skipped").count()
+        ),
         (1, 1),
         "{junit}"
     );
@@ -62,11 +84,20 @@ fn parallel_parts_become_one_result() {
 #[test]
 fn unsplittable_plugin_is_rejected_before_the_run() {
     for (words, expected) in [
-        ("--split 1 --tests names", "for \"--split\": write a number from 2 to 20"),
-        ("--split 21 --tests names", "for \"--split\": write a number from 2 to 20"),
+        (
+            "--split 1 --tests names",
+            "for \"--split\": write a number from 2 to 20",
+        ),
+        (
+            "--split 21 --tests names",
+            "for \"--split\": write a number from 2 to 20",
+        ),
         ("--split 2 --tests missing", "cannot read `missing`"),
         ("--split 2 --tests empty", "`empty` lists no tests"),
-        ("--split 2 --tests names --plugin-env e2e.E2E_FOCUS=Serial", "nothing to split"),
+        (
+            "--split 2 --tests names --plugin-env e2e.E2E_FOCUS=Serial",
+            "nothing to split",
+        ),
         (
             "--split 2 --tests names --plugin-env e2e.E2E_FOCUS",
             "no plugin of this run can be told which tests to run",
@@ -77,7 +108,11 @@ fn unsplittable_plugin_is_rejected_before_the_run() {
         ),
     ] {
         let (run, state) = local_of(suite, words);
-        run.file("names", NAMES).file("empty", "\n").status(1).stderr_has(expected).run_any();
+        run.file("names", NAMES)
+            .file("empty", "\n")
+            .status(1)
+            .stderr_has(expected)
+            .run_any();
         assert!(state.names().is_empty(), "{words}");
     }
 }
@@ -99,11 +134,22 @@ for test in TOLD 'Suite goes on'; do
 done
 exit 9"#;
         let whole = suite(state);
-        let (head, env) = (whole.split("  command:").next().unwrap(), whole.split("  env:").nth(1).unwrap());
-        let script = script.replace("TOLD", told).replace('$', "$$").replace('\n', "\n    ");
+        let (head, env) = (
+            whole.split("  command:").next().unwrap(),
+            whole.split("  env:").nth(1).unwrap(),
+        );
+        let script = script
+            .replace("TOLD", told)
+            .replace('$', "$$")
+            .replace('\n', "\n    ");
         format!("{head}  command: [bash, -c]\n  args:\n  - |{script}\n  env:{env}")
     };
-    let both = |state: &str| lost(state, "'PASSED [sig-a] a [Conformance]' 'FAILED [sig-a] b [Conformance]'");
+    let both = |state: &str| {
+        lost(
+            state,
+            "'PASSED [sig-a] a [Conformance]' 'FAILED [sig-a] b [Conformance]'",
+        )
+    };
     let (run, _state) = local_of(both, "--retrieve out --plugin-env e2e.E2E_SKIP=nothing");
     let first = run.status(1).run_any();
     let archive = first.folder.join("out");
@@ -123,25 +169,47 @@ exit 9"#;
     let rest = Archive::only_one_in(&done.folder.join("out"));
     let definition = rest.text("plugins/e2e/definition.json");
     assert!(
-        definition
-            .contains(r#""E2E_SKIP","value":"nothing|(^| )(\\[sig-a\\] a \\[Conformance\\]|\\[sig-a\\] b"#),
+        definition.contains(
+            r#""E2E_SKIP","value":"nothing|(^| )(\\[sig-a\\] a \\[Conformance\\]|\\[sig-a\\] b"#
+        ),
         "{definition}"
     );
     let before = kept.text("meta/config.json");
-    let run = before.split(r#""UUID":""#).nth(1).unwrap().split('"').next().unwrap().to_owned();
-    assert!(rest.text("meta/config.json").contains(&format!(r#""Resumes":"{run}""#)));
-    assert!(done.folder.read("out.html").contains(&format!("<dt>Continues run</dt><dd>{run}</dd>")));
+    let run = before
+        .split(r#""UUID":""#)
+        .nth(1)
+        .unwrap()
+        .split('"')
+        .next()
+        .unwrap()
+        .to_owned();
+    assert!(
+        rest.text("meta/config.json")
+            .contains(&format!(r#""Resumes":"{run}""#))
+    );
+    assert!(
+        done.folder
+            .read("out.html")
+            .contains(&format!("<dt>Continues run</dt><dd>{run}</dd>"))
+    );
     // Tests in both runs are one result, with the statements of the first.
     let junit = done.folder.read("out.xml");
-    let of_first = format!("<system-out>ran in run {run}, which this one continues</system-out></testcase>");
+    let of_first =
+        format!("<system-out>ran in run {run}, which this one continues</system-out></testcase>");
     let case = |name: &str| {
         let from = junit
             .split(&format!("<testcase name=\"[It] {name}\""))
             .nth(1)
             .unwrap_or_else(|| panic!("{junit}"));
-        from.split_inclusive("</testcase>").next().unwrap().to_owned()
+        from.split_inclusive("</testcase>")
+            .next()
+            .unwrap()
+            .to_owned()
     };
-    assert!(case("[sig-a] a [Conformance]").ends_with(&format!(">{of_first}")), "{junit}");
+    assert!(
+        case("[sig-a] a [Conformance]").ends_with(&format!(">{of_first}")),
+        "{junit}"
+    );
     assert!(
         case("[sig-a] b [Conformance]")
             .contains("<failure type=\"failed\" message=\"failed\">failed</failure>"),
@@ -152,9 +220,20 @@ exit 9"#;
             && case("[sig-b] c [Conformance]").contains("no luck"),
         "{junit}"
     );
-    assert_eq!((junit.matches("<testcase ").count(), junit.matches("ran in run").count()), (6, 2), "{junit}");
+    assert_eq!(
+        (
+            junit.matches("<testcase ").count(),
+            junit.matches("ran in run").count()
+        ),
+        (6, 2),
+        "{junit}"
+    );
     let tree = rest.text("plugins/e2e/sonobuoy_results.yaml");
-    assert_eq!(tree.matches(&format!("resumed: {run}")).count(), 2, "{tree}");
+    assert_eq!(
+        tree.matches(&format!("resumed: {run}")).count(),
+        2,
+        "{tree}"
+    );
     Sonobuoy::new("certify")
         .arg(archive_in(&done.folder.join("out")))
         .status(3)
@@ -163,15 +242,31 @@ exit 9"#;
         .run();
 
     // A continued run that was interrupted, too, contains both.
-    let (run, _state) = local_of(|state| lost(state, "'PASSED [sig-b] c [Conformance]'"), "--retrieve out");
+    let (run, _state) = local_of(
+        |state| lost(state, "'PASSED [sig-b] c [Conformance]'"),
+        "--retrieve out",
+    );
     let second = run.arg("--resume").arg(&path).status(1).run_any();
     let (run, _state) = local_of(suite, "--junit out.xml");
-    let third = run.arg("--resume").arg(archive_in(&second.folder.join("out"))).run_any();
+    let third = run
+        .arg("--resume")
+        .arg(archive_in(&second.folder.join("out")))
+        .run_any();
     let junit = third.folder.read("out.xml");
-    assert_eq!((junit.matches("ran in run").count(), junit.matches("<failure").count()), (3, 1), "{junit}");
+    assert_eq!(
+        (
+            junit.matches("ran in run").count(),
+            junit.matches("<failure").count()
+        ),
+        (3, 1),
+        "{junit}"
+    );
 
     let (again, _state) = resume("--e2e-focus x");
-    again.status(1).stderr_has("--e2e-focus and --resume cannot be used together").run_any();
+    again
+        .status(1)
+        .stderr_has("--e2e-focus and --resume cannot be used together")
+        .run_any();
     // A completed run has no remaining tests.
     let end = archive_in(&done.folder.join("out"));
     Sonobuoy::new("run --local -p e2e.yaml --resume")
@@ -187,20 +282,44 @@ fn running_tests_are_named_except_in_certified_runs() {
     let words = "-v --poll-progress-after=1m --poll-progress-interval=10m";
     for (flags, version, expected) in [
         ("", "v1.33.1", Some(words.to_owned())),
-        ("--plugin-env e2e.E2E_EXTRA_ARGS_SEP=,", "v1.25.0", Some(words.replace(' ', ","))),
-        ("--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=--seed=7", "v1.33.1", Some("--seed=7".to_owned())),
+        (
+            "--plugin-env e2e.E2E_EXTRA_ARGS_SEP=,",
+            "v1.25.0",
+            Some(words.replace(' ', ",")),
+        ),
+        (
+            "--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=--seed=7",
+            "v1.33.1",
+            Some("--seed=7".to_owned()),
+        ),
         ("--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=", "v1.33.1", None),
         ("--mode Certified-Conformance", "v1.33.1", None),
         ("", "v1.24.17", None),
     ] {
         let (api, _folder, config) = cluster();
         api.raw("/version", 200, format!(r#"{{"gitVersion": "{version}"}}"#));
-        let run = Sonobuoy::new(&format!("run --kubeconfig {config} --rbac Enable -p e2e {flags}"));
+        let run = Sonobuoy::new(&format!(
+            "run --kubeconfig {config} --rbac Enable -p e2e {flags}"
+        ));
         run.stderr_has("create request issued").run();
-        let plugins = api.get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-plugins-cm").unwrap();
+        let plugins = api
+            .get("/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-plugins-cm")
+            .unwrap();
         let definition = plugins["data"]["plugin-0.yaml"].as_str().unwrap();
         let name = definition.find("name: E2E_EXTRA_GINKGO_ARGS");
-        let value = name.map(|at| definition[at..].split("value: ").nth(1).unwrap().lines().next().unwrap());
-        assert_eq!(value.map(str::to_owned), expected, "{flags} {version}: {definition}");
+        let value = name.map(|at| {
+            definition[at..]
+                .split("value: ")
+                .nth(1)
+                .unwrap()
+                .lines()
+                .next()
+                .unwrap()
+        });
+        assert_eq!(
+            value.map(str::to_owned),
+            expected,
+            "{flags} {version}: {definition}"
+        );
     }
 }

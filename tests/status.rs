@@ -33,9 +33,16 @@ fn status_prints_tables_and_sentences() {
     let (api, _folder, config) = cluster();
     let mut e2e = entry("e2e", "global", "running", "");
     e2e["progress"] = json!({"name": "e2e", "node": "global", "timestamp": "2024-01-01T00:00:00Z", "msg": "m", "total": 9, "completed": 2, "failures": ["x"]});
-    let entries =
-        json!([e2e, entry("logs", "n1", "complete", "passed"), entry("logs", "n2", "complete", "passed")]);
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &entries)));
+    let entries = json!([
+        e2e,
+        entry("logs", "n1", "complete", "passed"),
+        entry("logs", "n2", "complete", "passed")
+    ]);
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &entries)),
+    );
     ask(&config, "")
         .stdout_has(concat!(
             "   PLUGIN     STATUS   RESULT   COUNT                                PROGRESS\n",
@@ -58,7 +65,11 @@ fn status_prints_tables_and_sentences() {
         ("failed", "sonobuoy logs", 1),
         ("else", "unknown state", 0),
     ] {
-        aggregator_pod(&api, json!({"phase": "Running"}), Some(&status(state, &json!([]))));
+        aggregator_pod(
+            &api,
+            json!({"phase": "Running"}),
+            Some(&status(state, &json!([]))),
+        );
         ask(&config, "").status(code).stdout_has(sentence).run();
     }
 }
@@ -73,17 +84,34 @@ fn plugin_messages_do_not_push_the_table_off_screen() {
     };
     // A message of all nodes is one line; a long one loses the end of its cause, not the remedy.
     let same: Vec<Value> = (0..40)
-        .map(|node| message(node, format!("no disk (os error 2) {}; buy one", "x".repeat(900))))
+        .map(|node| {
+            message(
+                node,
+                format!("no disk (os error 2) {}; buy one", "x".repeat(900)),
+            )
+        })
         .collect();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!(same))));
-    let done = ask(&config, "").stdout_has("\np on n00, n01, n02 and 37 more: no disk xxx").run();
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &json!(same))),
+    );
+    let done = ask(&config, "")
+        .stdout_has("\np on n00, n01, n02 and 37 more: no disk xxx")
+        .run();
     assert!(
         done.stdout.ends_with("x…; buy one\n") && done.stdout.lines().all(|line| line.len() < 500),
         "{}",
         done.stdout
     );
-    let other: Vec<Value> = (0..40).map(|node| message(node, format!("cause {node}"))).collect();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!(other))));
+    let other: Vec<Value> = (0..40)
+        .map(|node| message(node, format!("cause {node}")))
+        .collect();
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &json!(other))),
+    );
     let done = ask(&config, "")
         .stdout_has("\nand 29 more messages; `sonobuoy status --json` has all of them\n")
         .run();
@@ -93,12 +121,20 @@ fn plugin_messages_do_not_push_the_table_off_screen() {
 #[test]
 fn unavailable_image_is_reported_with_load_commands() {
     let (api, _folder, config) = cluster();
-    let waiting = json!({"reason": "ErrImagePull", "message": "dial tcp 127.0.0.1:443: connection refused"});
-    let containers =
-        json!([{"name": "kube-sonobuoy", "image": "localhost/sonobuoy:v1", "state": {"waiting": waiting}}]);
-    aggregator_pod(&api, json!({"phase": "Pending", "containerStatuses": containers}), None);
+    let waiting =
+        json!({"reason": "ErrImagePull", "message": "dial tcp 127.0.0.1:443: connection refused"});
+    let containers = json!([{"name": "kube-sonobuoy", "image": "localhost/sonobuoy:v1", "state": {"waiting": waiting}}]);
+    aggregator_pod(
+        &api,
+        json!({"phase": "Pending", "containerStatuses": containers}),
+        None,
+    );
     let load = "\n  kind load docker-image localhost/sonobuoy:v1\n  docker save localhost/sonobuoy:v1 | sudo k3s ctr";
-    ask(&config, "").status(1).stdout_has(load).stderr_has("unable to pull sonobuoy image").run();
+    ask(&config, "")
+        .status(1)
+        .stdout_has(load)
+        .stderr_has("unable to pull sonobuoy image")
+        .run();
     let began = std::time::Instant::now();
     Sonobuoy::new(&format!("wait --kubeconfig {config}"))
         .status(1)
@@ -112,10 +148,22 @@ fn unavailable_image_is_reported_with_load_commands() {
 fn running_test_is_shown_with_its_duration() {
     let (api, _folder, config) = cluster();
     for (message, expected) in [
-        ("RUNNING [sig-a] a hangs", "\ne2e on global runs [sig-a] a hangs, for "),
-        ("RUNNING a since 2024-01-01T00:00:00Z", "\ne2e on global runs a, for "),
-        ("RUNNING a since 9024-01-01T00:00:00Z", "\ne2e on global runs a\n"),
-        ("RUNNING a\u{1b}[2J", "\ne2e on global runs a\\u001b[2J, for "),
+        (
+            "RUNNING [sig-a] a hangs",
+            "\ne2e on global runs [sig-a] a hangs, for ",
+        ),
+        (
+            "RUNNING a since 2024-01-01T00:00:00Z",
+            "\ne2e on global runs a, for ",
+        ),
+        (
+            "RUNNING a since 9024-01-01T00:00:00Z",
+            "\ne2e on global runs a\n",
+        ),
+        (
+            "RUNNING a\u{1b}[2J",
+            "\ne2e on global runs a\\u001b[2J, for ",
+        ),
     ] {
         let mut e2e = entry("e2e", "global", "running", "");
         e2e["progress"] = json!({"timestamp": "2024-01-01T00:00:00Z", "msg": message, "total": 9});
@@ -132,8 +180,15 @@ fn running_test_is_shown_with_its_duration() {
 #[test]
 fn estimate_needs_an_archive() {
     let (api, _folder, config) = cluster();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("running", &json!([]))));
-    ask(&config, "--watch --estimate-from missing").status(1).stderr_has("--estimate-from missing").run();
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &json!([]))),
+    );
+    ask(&config, "--watch --estimate-from missing")
+        .status(1)
+        .stderr_has("--estimate-from missing")
+        .run();
 }
 
 #[test]
@@ -158,20 +213,58 @@ fn json_is_valid_in_every_state() {
             0,
         ),
         (
-            container(json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}})),
+            container(
+                json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
+            ),
             None,
             "failed",
             "no such image",
             1,
         ),
-        (container(json!({"waiting": {"reason": "ErrImagePull"}})), None, "failed", "ErrImagePull", 1),
-        (json!({"phase": "Running"}), None, "running", "not published its status", 0),
-        (json!({"phase": "Running"}), Some(&*running), "running", "", 0),
-        (json!({"phase": "Failed", "reason": "Evicted"}), Some(&*running), "failed", "Evicted", 1),
+        (
+            container(json!({"waiting": {"reason": "ErrImagePull"}})),
+            None,
+            "failed",
+            "ErrImagePull",
+            1,
+        ),
+        (
+            json!({"phase": "Running"}),
+            None,
+            "running",
+            "not published its status",
+            0,
+        ),
+        (
+            json!({"phase": "Running"}),
+            Some(&*running),
+            "running",
+            "",
+            0,
+        ),
+        (
+            json!({"phase": "Failed", "reason": "Evicted"}),
+            Some(&*running),
+            "failed",
+            "Evicted",
+            1,
+        ),
         (json!({"phase": "Unknown"}), None, "failed", "Unknown", 1),
         (json!({"phase": "Succeeded"}), None, "failed", "ended", 1),
-        (json!({"phase": "Running"}), Some("{"), "running", "cannot be read", 0),
-        (json!({"phase": "Running"}), Some(""), "running", "cannot be read", 0),
+        (
+            json!({"phase": "Running"}),
+            Some("{"),
+            "running",
+            "cannot be read",
+            0,
+        ),
+        (
+            json!({"phase": "Running"}),
+            Some(""),
+            "running",
+            "cannot be read",
+            0,
+        ),
         (
             container(json!({"waiting": {"reason": "CreateContainerConfigError"}})),
             None,
@@ -184,7 +277,11 @@ fn json_is_valid_in_every_state() {
         // The cause is printed on stderr, too.
         let asked = |words: &str| {
             let asked = ask(&config, words).status(code);
-            if code == 0 { asked } else { asked.stderr_has("level=error") }
+            if code == 0 {
+                asked
+            } else {
+                asked.stderr_has("level=error")
+            }
         };
         let done = asked("--json").stdout_has("{").run();
         let told: Value = serde_json::from_str(&done.stdout).unwrap();
@@ -192,7 +289,10 @@ fn json_is_valid_in_every_state() {
         for key in ["plugins", "tar-info"] {
             assert!(told.get(key).is_some(), "{key} in {state}");
         }
-        let said = told["message"].as_str().or(told["error"].as_str()).unwrap_or_default();
+        let said = told["message"]
+            .as_str()
+            .or(told["error"].as_str())
+            .unwrap_or_default();
         assert!(said.contains(words), "{state}: {said}");
         // Text output has a sentence instead, with the same exit code.
         if annotation != Some(&running) || expected != "running" {
@@ -220,22 +320,37 @@ fn status_of_any_version_prints_as_the_original() {
         )
     );
     aggregator_pod(&api, json!({"phase": "Running"}), Some("{}"));
-    ask(&config, "").stdout_has("   PLUGIN   STATUS   RESULT   COUNT   PROGRESS\n\n").run();
+    ask(&config, "")
+        .stdout_has("   PLUGIN   STATUS   RESULT   COUNT   PROGRESS\n\n")
+        .run();
 }
 
 #[test]
 fn stuck_aggregator_is_an_error_on_stderr() {
     let (api, _folder, config) = cluster();
     aggregator_pod(&api, json!({"phase": "Failed", "reason": "Evicted"}), None);
-    ask(&config, "").status(1).stdout_has("Evicted").stderr_has("level=error").run();
+    ask(&config, "")
+        .status(1)
+        .stdout_has("Evicted")
+        .stderr_has("level=error")
+        .run();
 }
 
 #[test]
 fn missing_run_has_no_status() {
     let (_api, _folder, config) = cluster();
-    ask(&config, "").status(1).stderr_has("namespace `sonobuoy` has no run").run();
-    ask(&config, "--namespace=").status(1).stderr_has("namespace is empty").run();
-    ask(&config, "-n elsewhere --json").status(1).stderr_has("namespace `elsewhere` does not exist").run();
+    ask(&config, "")
+        .status(1)
+        .stderr_has("namespace `sonobuoy` has no run")
+        .run();
+    ask(&config, "--namespace=")
+        .status(1)
+        .stderr_has("namespace is empty")
+        .run();
+    ask(&config, "-n elsewhere --json")
+        .status(1)
+        .stderr_has("namespace `elsewhere` does not exist")
+        .run();
 }
 
 #[test]
@@ -243,7 +358,10 @@ fn older_aggregators_are_found() {
     let (api, _folder, config) = cluster();
     let text = status("complete", &json!([]));
     let running = |labels: Value| json!({"metadata": {"labels": labels, "annotations": {(STATUS): text}}, "status": {"phase": "Running"}});
-    api.put("/api/v1/namespaces/sonobuoy/pods/old", running(json!({"run": "sonobuoy-master"})));
+    api.put(
+        "/api/v1/namespaces/sonobuoy/pods/old",
+        running(json!({"run": "sonobuoy-master"})),
+    );
     ask(&config, "").stdout_has("complete").run();
     api.remove("/api/v1/namespaces/sonobuoy/pods/old");
     api.put(AGGREGATOR, running(json!({})));
@@ -259,7 +377,11 @@ fn huge_counts_are_shown() {
         "progress": {"name": "e2e", "node": "n", "timestamp": "2024-01-01T00:00:00Z", "total": i64::MAX,
             "completed": i64::MAX, "failures": ["x"]},
     });
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([huge, huge, huge]))));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("complete", &json!([huge, huge, huge]))),
+    );
     for words in ["", "--show-all", "--json"] {
         ask(&config, words).stdout_has("e2e").run();
     }
@@ -271,27 +393,51 @@ fn endless_list_of_aggregators_is_an_error() {
     let (api, _folder, config) = cluster();
     for number in 0..101 {
         let labels = json!({"metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "status": {"phase": "Running"}});
-        api.put(&format!("/api/v1/namespaces/sonobuoy/pods/p{number}"), labels);
+        api.put(
+            &format!("/api/v1/namespaces/sonobuoy/pods/p{number}"),
+            labels,
+        );
     }
-    ask(&config, "").status(1).stderr_has("more than 100 pods in namespace sonobuoy are aggregators").run();
+    ask(&config, "")
+        .status(1)
+        .stderr_has("more than 100 pods in namespace sonobuoy are aggregators")
+        .run();
 }
 
 #[test]
 fn status_watch_prints_changes_and_ends_with_the_run() {
     let (api, _folder, config) = cluster();
-    let says =
-        |state: &str, how: &str, result: &str| status(state, &json!([entry("p", "global", how, result)]));
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&says("running", "running", "")));
+    let says = |state: &str, how: &str, result: &str| {
+        status(state, &json!([entry("p", "global", how, result)]))
+    };
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&says("running", "running", "")),
+    );
     let (mut command, _held) = ask(&config, "--watch --show-all").command();
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let mut next =
-        || lines.next().unwrap_or_default().split_whitespace().skip(1).collect::<Vec<_>>().join(" ");
+    let mut lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap);
+    let mut next = || {
+        lines
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(1)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     assert_eq!(next(), "PLUGIN NODE STATUS RESULT PROGRESS");
     assert_eq!(next(), "p global running");
     assert!(next().contains("is still running"));
-    let annotate =
-        |text: String| api.merge(AGGREGATOR, &json!({"metadata": {"annotations": {(STATUS): text}}}));
+    let annotate = |text: String| {
+        api.merge(
+            AGGREGATOR,
+            &json!({"metadata": {"annotations": {(STATUS): text}}}),
+        )
+    };
     annotate(says("post-processing", "complete", ""));
     assert_eq!(next(), "p global complete");
     assert!(next().contains("Preparing results"));
@@ -307,7 +453,11 @@ fn status_watch_prints_changes_and_ends_with_the_run() {
 #[test]
 fn status_watch_counts_from_the_start_of_the_run() {
     let (api, _folder, config) = cluster();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("complete", &json!([]))),
+    );
     let created = api.get(AGGREGATOR).unwrap()["metadata"]["creationTimestamp"].clone();
     assert_eq!(created, "2024-01-01T00:00:00Z", "long before the watch");
     let done = ask(&config, "--watch --output json").run_any();
@@ -323,18 +473,34 @@ fn credentials_use_standard_streams() {
             api.merge(&change.path, &json!({"spec": {"clusterIP": "127.0.0.1"}}));
         }
     });
-    let words = "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
-    let run = Sonobuoy::new(&format!("run --kubeconfig {config} {words} --credentials -")).run_any();
+    let words =
+        "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
+    let run = Sonobuoy::new(&format!(
+        "run --kubeconfig {config} {words} --credentials -"
+    ))
+    .run_any();
     let credentials: Value = serde_json::from_str(&run.stdout).unwrap();
     assert_eq!(credentials["host_address"], "https://127.0.0.1:8443/");
-    assert!(!run.folder.join("-").exists() && !run.stderr.contains("credentials"), "{}", run.stderr);
+    assert!(
+        !run.folder.join("-").exists() && !run.stderr.contains("credentials"),
+        "{}",
+        run.stderr
+    );
 
     let (api, _other, config) = cluster();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("complete", &json!([]))),
+    );
     // No server listens there, so the annotation is used.
     let ask = |given: &str| {
-        let ask = Sonobuoy::new(&format!("status --kubeconfig {config} --credentials -")).stdin(given);
-        ask.stdout_has("has completed").stderr_has("the status service was not asked").run_any().stderr
+        let ask =
+            Sonobuoy::new(&format!("status --kubeconfig {config} --credentials -")).stdin(given);
+        ask.stdout_has("has completed")
+            .stderr_has("the status service was not asked")
+            .run_any()
+            .stderr
     };
     assert!(ask(&run.stdout).contains("127.0.0.1:8443"));
     assert!(ask("{}").contains("standard input"));
@@ -345,20 +511,29 @@ fn credentials_use_standard_streams() {
 #[test]
 fn credentials_of_other_users_are_rejected() {
     let (api, folder, config) = cluster();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("complete", &json!([]))),
+    );
     let path = folder.path().join("c.json");
     std::fs::write(&path, "{}").unwrap();
     let name = path.display();
-    Sonobuoy::new(&format!("status --kubeconfig {config} --credentials {name}"))
-        .stdout_has("has completed")
-        .stderr_has("others may read or write it")
-        .run();
+    Sonobuoy::new(&format!(
+        "status --kubeconfig {config} --credentials {name}"
+    ))
+    .stdout_has("has completed")
+    .stderr_has("others may read or write it")
+    .run();
 }
 
 /// A run whose aggregator serves its status on this machine, and its credentials.
 struct Served {
     cluster: Cluster,
-    #[cfg_attr(not(unix), allow(dead_code, reason = "restarted only where there are signals"))]
+    #[cfg_attr(
+        not(unix),
+        allow(dead_code, reason = "restarted only where there are signals")
+    )]
     aggregator: Aggregator,
     credentials: Value,
 }
@@ -371,11 +546,15 @@ impl Served {
                 api.merge(&change.path, &json!({"spec": {"clusterIP": "127.0.0.1"}}));
             }
         });
-        let words =
-            "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
-        let run = Sonobuoy::new(&format!("run --kubeconfig {config} {words} --credentials -")).run_any();
+        let words = "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
+        let run = Sonobuoy::new(&format!(
+            "run --kubeconfig {config} {words} --credentials -"
+        ))
+        .run_any();
         let mut credentials: Value = serde_json::from_str(&run.stdout).unwrap();
-        let secret = api.get("/api/v1/namespaces/sonobuoy/secrets/sonobuoy-status").unwrap();
+        let secret = api
+            .get("/api/v1/namespaces/sonobuoy/secrets/sonobuoy-status")
+            .unwrap();
 
         let port = crate::support::cluster::free_port();
         let mut cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
@@ -385,16 +564,24 @@ impl Served {
             cluster.folder.write(&format!("tls/{name}"), content);
         }
         let certificates = cluster.folder.join("tls").display().to_string();
-        cluster.env.insert("SONOBUOY_STATUS_DIR".into(), certificates);
+        cluster
+            .env
+            .insert("SONOBUOY_STATUS_DIR".into(), certificates);
         credentials["host_address"] = format!("https://127.0.0.1:{port}/").into();
         fault.into_iter().for_each(|fault| cluster.api.fault(fault));
         let aggregator = cluster.start("--no-exit");
-        Self { cluster, aggregator, credentials }
+        Self {
+            cluster,
+            aggregator,
+            credentials,
+        }
     }
 
     /// A command with the credentials, on a machine without a kubeconfig.
     fn ask(&self, words: &str) -> Sonobuoy {
-        Sonobuoy::new(words).arg("--credentials=-").stdin(self.credentials.to_string())
+        Sonobuoy::new(words)
+            .arg("--credentials=-")
+            .stdin(self.credentials.to_string())
     }
 }
 
@@ -404,34 +591,67 @@ fn status_watch_wait_and_retrieve_need_no_kubeconfig() {
     let worker = served.cluster.worker("p");
     served.ask("status").stdout_has("is still running").run();
     std::thread::scope(|scope| {
-        let watch = scope.spawn(|| served.ask("status --watch --json").stdout_has("complete").run());
+        let watch = scope.spawn(|| {
+            served
+                .ask("status --watch --json")
+                .stdout_has("complete")
+                .run()
+        });
         let wait = scope.spawn(|| {
-            let wait = served.ask("wait --retrieve out").stdout_has("Sonobuoy has completed");
-            wait.stderr_has("asking the run's status service for the archive").run_any()
+            let wait = served
+                .ask("wait --retrieve out")
+                .stdout_has("Sonobuoy has completed");
+            wait.stderr_has("asking the run's status service for the archive")
+                .run_any()
         });
         assert_eq!(worker.send("global"), 200);
         let watch = watch.join().unwrap();
-        assert!(watch.stdout.lines().last().unwrap().contains(r#""status":"complete""#), "{}", watch.stdout);
+        assert!(
+            watch
+                .stdout
+                .lines()
+                .last()
+                .unwrap()
+                .contains(r#""status":"complete""#),
+            "{}",
+            watch.stdout
+        );
         assert_eq!(wait.join().unwrap().folder.names().len(), 1);
     });
-    let done =
-        served.ask("retrieve").stderr_has("no cluster is configured; asking").stdout_has(".tar.gz").run();
-    assert!(done.folder.join(done.stdout.trim()).exists(), "{}", done.stdout);
-    served.ask("wait --delete --rbac Enable").status(1).stderr_has("no cluster configured").run();
+    let done = served
+        .ask("retrieve")
+        .stderr_has("no cluster is configured; asking")
+        .stdout_has(".tar.gz")
+        .run();
+    assert!(
+        done.folder.join(done.stdout.trim()).exists(),
+        "{}",
+        done.stdout
+    );
+    served
+        .ask("wait --delete --rbac Enable")
+        .status(1)
+        .stderr_has("no cluster configured")
+        .run();
 }
 
 #[test]
 fn prometheus_scrapes_a_run() {
     use std::process::Command;
 
-    let (Some(prometheus), Some(curl)) =
-        (crate::support::program("prometheus"), crate::support::program("curl"))
-    else {
+    let (Some(prometheus), Some(curl)) = (
+        crate::support::program("prometheus"),
+        crate::support::program("curl"),
+    ) else {
         return;
     };
     let served = Served::new(None);
     let (worker, home) = (served.cluster.worker("p"), Folder::new());
-    for (name, key) in [("ca.pem", "ca_cert"), ("client.pem", "client_cert"), ("client.key", "client_key")] {
+    for (name, key) in [
+        ("ca.pem", "ca_cert"),
+        ("client.pem", "client_cert"),
+        ("client.key", "client_key"),
+    ] {
         home.write(name, served.credentials[key].as_str().unwrap());
     }
     let host = served.credentials["host_address"].as_str().unwrap();
@@ -440,7 +660,10 @@ fn prometheus_scrapes_a_run() {
         "server_name": served.credentials["server_name"]});
     let job = json!({"job_name": "sonobuoy", "scheme": "https", "scrape_interval": "1s", "tls_config": tls,
         "static_configs": [{"targets": [target]}]});
-    home.write("prometheus.yml", json!({"scrape_configs": [job]}).to_string());
+    home.write(
+        "prometheus.yml",
+        json!({"scrape_configs": [job]}).to_string(),
+    );
     let port = crate::support::cluster::free_port();
     let log = std::fs::File::create(home.path().join("log")).unwrap();
     let mut server = Command::new(prometheus)
@@ -453,15 +676,25 @@ fn prometheus_scrapes_a_run() {
     let query = |expression: &str| {
         let url = format!("http://127.0.0.1:{port}/api/v1/query");
         let data = format!("query={expression}");
-        let answer = Command::new(&curl).args(["-sG", "--data-urlencode", &data, &url]).output().unwrap();
+        let answer = Command::new(&curl)
+            .args(["-sG", "--data-urlencode", &data, &url])
+            .output()
+            .unwrap();
         let answer: Value = serde_json::from_slice(&answer.stdout).unwrap_or_default();
-        answer["data"]["result"][0]["value"][1].as_str().map(str::to_owned)
+        answer["data"]["result"][0]["value"][1]
+            .as_str()
+            .map(str::to_owned)
     };
     let becomes = |expression: &str, expected: &str| {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while query(expression).as_deref() != Some(expected) {
             let log = || std::fs::read_to_string(home.path().join("log")).unwrap();
-            assert!(std::time::Instant::now() < until, "{expression}: {:?}: {}", query(expression), log());
+            assert!(
+                std::time::Instant::now() < until,
+                "{expression}: {:?}: {}",
+                query(expression),
+                log()
+            );
             base::stop::Stop::new().wait(std::time::Duration::from_millis(200));
         }
     };
@@ -489,12 +722,17 @@ fn documented_requests_work() {
         return;
     }
     let page = include_str!("../docs/status.md");
-    let script =
-        page.split("```sh\n# needs: a cluster\n").find(|block| block.starts_with("field() {")).unwrap();
+    let script = page
+        .split("```sh\n# needs: a cluster\n")
+        .find(|block| block.starts_with("field() {"))
+        .unwrap();
     let script = script.split("```").next().unwrap();
     let served = Served::new(None);
     assert_eq!(served.cluster.worker("p").send("global"), 200);
-    served.ask("wait").stdout_has("Sonobuoy has completed").run();
+    served
+        .ask("wait")
+        .stdout_has("Sonobuoy has completed")
+        .run();
     let folder = Folder::new();
     folder.write("run.json", served.credentials.to_string());
     let output = Command::new("bash")
@@ -502,17 +740,30 @@ fn documented_requests_work() {
         .current_dir(folder.path())
         .output()
         .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "p global complete\n");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "p global complete\n"
+    );
     let archive = crate::support::Archive::only_one_in(folder.path());
-    assert_eq!(archive.text("plugins/p/results/global/r.txt"), "of global\n");
+    assert_eq!(
+        archive.text("plugins/p/results/global/r.txt"),
+        "of global\n"
+    );
 }
 
 #[test]
 fn credentials_name_the_namespace_and_the_authority() {
     let mut served = Served::new(None);
     assert_eq!(served.cluster.worker("p").send("global"), 200);
-    served.ask("wait").stdout_has("Sonobuoy has completed").run();
+    served
+        .ask("wait")
+        .stdout_has("Sonobuoy has completed")
+        .run();
     let map = "/api/v1/namespaces/sonobuoy/configmaps/sonobuoy-authority";
     let published = served.cluster.api.get(map).unwrap()["data"].clone();
     served.credentials["namespace"] = json!("elsewhere");
@@ -522,19 +773,34 @@ fn credentials_name_the_namespace_and_the_authority() {
         .stderr_has("belong to the run in namespace `elsewhere`")
         .run_any();
     served.ask("status").stdout_has("has completed").run_any();
-    served.ask("retrieve").stderr_has("was not checked: the certificate").run_any();
+    served
+        .ask("retrieve")
+        .stderr_has("was not checked: the certificate")
+        .run_any();
     served.credentials["run"] = published["run"].clone();
     served.credentials["authority"] = published["authority.crt"].clone();
-    served.ask("retrieve").stderr_has("is sealed by the authority of run").run_any();
+    served
+        .ask("retrieve")
+        .stderr_has("is sealed by the authority of run")
+        .run_any();
 }
 
 #[test]
 fn status_service_works_without_the_api_server() {
-    let silent = Fault::on("PATCH ").times(1_000).slow(std::time::Duration::from_secs(60));
+    let silent = Fault::on("PATCH ")
+        .times(1_000)
+        .slow(std::time::Duration::from_secs(60));
     let served = Served::new(Some(silent));
     assert_eq!(served.cluster.worker("p").send("global"), 200);
-    served.ask("wait").stdout_has("Sonobuoy has completed").run();
-    assert_eq!(served.cluster.status(), Value::Null, "the annotation was never written");
+    served
+        .ask("wait")
+        .stdout_has("Sonobuoy has completed")
+        .run();
+    assert_eq!(
+        served.cluster.status(),
+        Value::Null,
+        "the annotation was never written"
+    );
     served.ask("retrieve").stdout_has(".tar.gz").run_any();
 }
 
@@ -561,7 +827,11 @@ fn output_precedes_optional_api_requests() {
             .file("k.yaml", config.to_string())
             .stdout_has("Sonobuoy is still running")
             .run_any();
-        assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() < std::time::Duration::from_secs(15),
+            "{:?}",
+            began.elapsed()
+        );
     }
     // The service is silent, too.
     let mut credentials = served.credentials.clone();
@@ -581,7 +851,11 @@ fn rejected_credentials_file_is_explained() {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
     let (api, folder, config) = cluster();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("complete", &json!([]))),
+    );
     let credentials = |created: &str, namespace: &str| {
         json!({"host_address": "https://127.0.0.1:1/", "created_at": created, "ca_cert": "", "client_cert": "",
             "client_key": "", "namespace": namespace})
@@ -590,13 +864,37 @@ fn rejected_credentials_file_is_explained() {
         base::clock::rfc3339(std::time::SystemTime::now() + std::time::Duration::from_secs(seconds))
     };
     for (text, mode, words) in [
-        (credentials("2024-01-01T00:00:00Z", "sonobuoy"), 0o600, "expired after 48 hours"),
-        (credentials(&created(400), "sonobuoy"), 0o600, "in the future; check the clock of this machine"),
+        (
+            credentials("2024-01-01T00:00:00Z", "sonobuoy"),
+            0o600,
+            "expired after 48 hours",
+        ),
+        (
+            credentials(&created(400), "sonobuoy"),
+            0o600,
+            "in the future; check the clock of this machine",
+        ),
         // Tolerated; the certificate is the defect.
-        (credentials(&created(240), "sonobuoy"), 0o600, "it contains no PEM certificate"),
-        (credentials("now", "sonobuoy"), 0o600, "`created_at` is not a time"),
-        (credentials(&created(0), "sonobuoy"), 0o640, "others may read or write it"),
-        (credentials(&created(0), "sonobuoy"), 0o602, "others may read or write it"),
+        (
+            credentials(&created(240), "sonobuoy"),
+            0o600,
+            "it contains no PEM certificate",
+        ),
+        (
+            credentials("now", "sonobuoy"),
+            0o600,
+            "`created_at` is not a time",
+        ),
+        (
+            credentials(&created(0), "sonobuoy"),
+            0o640,
+            "others may read or write it",
+        ),
+        (
+            credentials(&created(0), "sonobuoy"),
+            0o602,
+            "others may read or write it",
+        ),
         (
             credentials(&created(0), "other"),
             0o600,
@@ -608,7 +906,10 @@ fn rejected_credentials_file_is_explained() {
         for command in ["status", "status --watch", "wait"] {
             let path = path.display();
             let line = format!("{command} -n sonobuoy --kubeconfig {config} --credentials {path}");
-            Sonobuoy::new(&line).stdout_has("complete").stderr_has(words).run();
+            Sonobuoy::new(&line)
+                .stdout_has("complete")
+                .stderr_has(words)
+                .run();
         }
     }
 }
@@ -616,11 +917,21 @@ fn rejected_credentials_file_is_explained() {
 #[test]
 fn missing_credentials_file_is_an_error() {
     let (api, _folder, config) = cluster();
-    aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &json!([]))));
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("complete", &json!([]))),
+    );
     for command in ["status", "status --watch", "wait", "retrieve"] {
         let before = api.requests().len();
-        let named = Sonobuoy::new(&format!("{command} --kubeconfig {config} --credentials absent.json"));
-        named.status(1).stdout("").stderr_has("--credentials: `absent.json` does not exist").run();
+        let named = Sonobuoy::new(&format!(
+            "{command} --kubeconfig {config} --credentials absent.json"
+        ));
+        named
+            .status(1)
+            .stdout("")
+            .stderr_has("--credentials: `absent.json` does not exist")
+            .run();
         assert_eq!(api.requests().len(), before, "{command}");
     }
     // The default file may be absent.
@@ -637,35 +948,69 @@ fn restarted_aggregator_serves_status_and_archive() {
     for signal in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
         let mut served = Served::new(None);
         assert_eq!(served.cluster.worker("p").send("global"), 200);
-        served.ask("wait").stdout_has("Sonobuoy has completed").run();
-        let status =
-            |served: &Served| served.ask("status --json").stdout_has(r#""status":"complete""#).run().stdout;
+        served
+            .ask("wait")
+            .stdout_has("Sonobuoy has completed")
+            .run();
+        let status = |served: &Served| {
+            served
+                .ask("status --json")
+                .stdout_has(r#""status":"complete""#)
+                .run()
+                .stdout
+        };
         let before = status(&served);
         served.aggregator.signal(signal);
         served.aggregator.child.wait().unwrap();
-        served.ask("status").status(1).stderr_has("the run's status service cannot be asked").run();
+        served
+            .ask("status")
+            .status(1)
+            .stderr_has("the run's status service cannot be asked")
+            .run();
 
         served.aggregator = served.cluster.start("--no-exit");
+        served.cluster.api.wait(|_| {
+            served
+                .aggregator
+                .said()
+                .contains("the run is complete; its archive is in")
+        });
         served
-            .cluster
-            .api
-            .wait(|_| served.aggregator.said().contains("the run is complete; its archive is in"));
-        served.ask("wait").stdout_has("Sonobuoy has completed").run();
+            .ask("wait")
+            .stdout_has("Sonobuoy has completed")
+            .run();
         assert_eq!(status(&served), before);
         let done = served.ask("retrieve").stdout_has(".tar.gz").run_any();
         let archive = crate::support::Archive::only_one_in(done.folder.path());
-        assert_eq!(archive.text("plugins/p/results/global/r.txt"), "of global\n");
+        assert_eq!(
+            archive.text("plugins/p/results/global/r.txt"),
+            "of global\n"
+        );
     }
 }
 
 #[test]
 fn credentials_path_is_checked_first_and_replaced_atomically() {
     let (api, folder, config) = cluster();
-    let words = "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
-    let run = |file: &str| Sonobuoy::new(&format!("run --kubeconfig {config} {words} --credentials {file}"));
+    let words =
+        "--kubernetes-version v1.30.0 -p systemd-logs --skip-preflight --status-service ClusterIP";
+    let run = |file: &str| {
+        Sonobuoy::new(&format!(
+            "run --kubeconfig {config} {words} --credentials {file}"
+        ))
+    };
     let missing = folder.join("missing/c.json").display().to_string();
-    run(&missing).status(1).stderr_has("missing` is not a folder").run();
-    assert!(api.requests().iter().all(|request| request.starts_with("GET ")), "{:?}", api.requests());
+    run(&missing)
+        .status(1)
+        .stderr_has("missing` is not a folder")
+        .run();
+    assert!(
+        api.requests()
+            .iter()
+            .all(|request| request.starts_with("GET ")),
+        "{:?}",
+        api.requests()
+    );
 
     // The credentials of a run survive a later failed attempt.
     api.controller(|api, change| {
@@ -679,7 +1024,14 @@ fn credentials_path_is_checked_first_and_replaced_atomically() {
     run(&file).arg("-p=nonesuch").status(1).run_any();
     run(&file).status(1).stderr_has("already").run_any();
     assert_eq!(folder.read("c.json"), first);
-    assert_eq!(folder.names().iter().filter(|name| name.contains("c.json")).count(), 1);
+    assert_eq!(
+        folder
+            .names()
+            .iter()
+            .filter(|name| name.contains("c.json"))
+            .count(),
+        1
+    );
 }
 
 #[test]
@@ -691,9 +1043,17 @@ fn wait_fails_only_without_any_result() {
         (json!([]), 0),
     ] {
         let (api, _folder, config) = cluster();
-        aggregator_pod(&api, json!({"phase": "Running"}), Some(&status("complete", &entries)));
+        aggregator_pod(
+            &api,
+            json!({"phase": "Running"}),
+            Some(&status("complete", &entries)),
+        );
         let wait = Sonobuoy::new(&format!("wait --kubeconfig {config}")).status(code);
-        let wait = if code == 1 { wait.stderr_has("no plugin has delivered a result") } else { wait };
+        let wait = if code == 1 {
+            wait.stderr_has("no plugin has delivered a result")
+        } else {
+            wait
+        };
         wait.run_any();
         ask(&config, "").status(code).run_any();
     }

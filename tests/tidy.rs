@@ -11,7 +11,10 @@ fn root() -> PathBuf {
 }
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    let mut entries: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut entries: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
@@ -29,7 +32,11 @@ fn rust_files(folder: &str) -> Vec<(String, String)> {
         .into_iter()
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .map(|path| {
-            let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+            let name = path
+                .strip_prefix(root())
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
             (name, std::fs::read_to_string(&path).unwrap())
         })
         .collect()
@@ -38,9 +45,17 @@ fn rust_files(folder: &str) -> Vec<(String, String)> {
 /// A block of the map in the docs of `src/lib.rs`, line by line.
 fn block(kind: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let block =
-        text.split(&format!("//! ```{kind}\n")).nth(1).expect("the map").split("//! ```").next().unwrap();
-    block.lines().map(|line| line.trim_start_matches("//!").trim().to_owned()).collect()
+    let block = text
+        .split(&format!("//! ```{kind}\n"))
+        .nth(1)
+        .expect("the map")
+        .split("//! ```")
+        .next()
+        .unwrap();
+    block
+        .lines()
+        .map(|line| line.trim_start_matches("//!").trim().to_owned())
+        .collect()
 }
 
 /// The layer of each module; 0 is the top.
@@ -49,7 +64,11 @@ fn layers() -> BTreeMap<String, usize> {
     for (layer, line) in block("text").iter().enumerate() {
         for name in line.split_whitespace().filter(|word| *word != "|") {
             let name = name.trim_end_matches('/').to_owned();
-            assert_eq!(layers.insert(name.clone(), layer), None, "`{name}` is twice in the map");
+            assert_eq!(
+                layers.insert(name.clone(), layer),
+                None,
+                "`{name}` is twice in the map"
+            );
         }
     }
     layers
@@ -58,9 +77,12 @@ fn layers() -> BTreeMap<String, usize> {
 /// The part of a file before its tests: tests may import anything.
 fn without_tests(text: &str) -> &str {
     // A condition of the system may stand between the two lines.
-    let start = ["#[cfg(test)]\nmod tests", "#[cfg(test)]\n#[cfg(unix)]\nmod tests"]
-        .iter()
-        .find_map(|line| text.find(line));
+    let start = [
+        "#[cfg(test)]\nmod tests",
+        "#[cfg(test)]\n#[cfg(unix)]\nmod tests",
+    ]
+    .iter()
+    .find_map(|line| text.find(line));
     start.map_or(text, |start| &text[..start])
 }
 
@@ -103,7 +125,11 @@ fn imports(text: &str, prefix: &str) -> Vec<String> {
     names
         .iter()
         .map(|name| {
-            name.trim().split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap().to_owned()
+            name.trim()
+                .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+                .next()
+                .unwrap()
+                .to_owned()
         })
         .filter(|name| !name.is_empty())
         .collect()
@@ -135,7 +161,11 @@ fn named(file: &str, text: &str, layers: &BTreeMap<String, usize>) -> Vec<String
         _ => name,
     };
     let mut found: Vec<String> = imports(text, "crate::").into_iter().map(own).collect();
-    found.extend(imports(text, "base::").into_iter().map(|name| format!("base/{name}")));
+    found.extend(
+        imports(text, "base::")
+            .into_iter()
+            .map(|name| format!("base/{name}")),
+    );
     if !imports(text, "client::").is_empty() && !file.starts_with("src/base/") {
         found.push("client".into());
     }
@@ -146,18 +176,30 @@ fn named(file: &str, text: &str, layers: &BTreeMap<String, usize>) -> Vec<String
 }
 
 /// Imports that violate the layers, or are prohibited.
-fn broken(layers: &BTreeMap<String, usize>, never: &[String], files: &[(String, String)]) -> Vec<String> {
+fn broken(
+    layers: &BTreeMap<String, usize>,
+    never: &[String],
+    files: &[(String, String)],
+) -> Vec<String> {
     let mut wrong = Vec::new();
     for (file, text) in files {
-        let Some(module) = module_of(file).filter(|_| !is_of_tests(file)) else { continue };
+        let Some(module) = module_of(file).filter(|_| !is_of_tests(file)) else {
+            continue;
+        };
         for import in named(file, text, layers) {
             if import != module && layers[&import] <= layers[&module] {
-                wrong.push(format!("{file}: `{module}` imports `{import}`, which is not in a layer below"));
+                wrong.push(format!(
+                    "{file}: `{module}` imports `{import}`, which is not in a layer below"
+                ));
             }
-            let forbidden = never.iter().filter_map(|line| line.split_once(':')).any(|(who, whom)| {
-                who.split_whitespace().any(|name| name == module)
-                    && whom.split_whitespace().any(|name| name == import)
-            });
+            let forbidden =
+                never
+                    .iter()
+                    .filter_map(|line| line.split_once(':'))
+                    .any(|(who, whom)| {
+                        who.split_whitespace().any(|name| name == module)
+                            && whom.split_whitespace().any(|name| name == import)
+                    });
             if forbidden {
                 wrong.push(format!("{file}: `{module}` must never import `{import}`"));
             }
@@ -169,7 +211,10 @@ fn broken(layers: &BTreeMap<String, usize>, never: &[String], files: &[(String, 
 #[test]
 fn map_lists_exactly_the_modules() {
     let layers = layers();
-    let mut modules: Vec<_> = rust_files("src").iter().filter_map(|(file, _)| module_of(file)).collect();
+    let mut modules: Vec<_> = rust_files("src")
+        .iter()
+        .filter_map(|(file, _)| module_of(file))
+        .collect();
     modules.sort();
     modules.dedup();
     assert_eq!(
@@ -177,9 +222,15 @@ fn map_lists_exactly_the_modules() {
         modules.iter().collect::<Vec<_>>(),
         "the map and the files in src/"
     );
-    for name in block("never").iter().flat_map(|line| line.split([' ', ':'])).filter(|name| !name.is_empty())
+    for name in block("never")
+        .iter()
+        .flat_map(|line| line.split([' ', ':']))
+        .filter(|name| !name.is_empty())
     {
-        assert!(layers.contains_key(name), "the list of prohibited imports names `{name}`");
+        assert!(
+            layers.contains_key(name),
+            "the list of prohibited imports names `{name}`"
+        );
     }
 }
 
@@ -191,8 +242,12 @@ fn imports_follow_the_layers() {
 
 #[test]
 fn broken_layers_are_detected() {
-    let layers =
-        BTreeMap::from([("a".into(), 0), ("b".into(), 1), ("client".into(), 2), ("base/c".into(), 3)]);
+    let layers = BTreeMap::from([
+        ("a".into(), 0),
+        ("b".into(), 1),
+        ("client".into(), 2),
+        ("base/c".into(), 3),
+    ]);
     let never = ["a b: base/c".to_owned()];
     let check = |file: &str, text: &str, wrong: usize| {
         let found = broken(&layers, &never, &[(file.to_owned(), text.to_owned())]);
@@ -211,8 +266,14 @@ fn broken_layers_are_detected() {
 fn imports_are_parsed() {
     let text = "use crate::kube::Client;\nuse crate::{clock, http::{Server, Response}, stop::Stop};\n// crate::no\n\
                 fn f() { crate::logger::init() }\n#[cfg(test)]\nmod tests { use crate::cli; }";
-    assert_eq!(imports(text, "crate::"), ["kube", "clock", "http", "stop", "logger"]);
-    assert_eq!(imports("use base::kube; some::base::no; database::no()", "base::"), ["kube"]);
+    assert_eq!(
+        imports(text, "crate::"),
+        ["kube", "clock", "http", "stop", "logger"]
+    );
+    assert_eq!(
+        imports("use base::kube; some::base::no; database::no()", "base::"),
+        ["kube"]
+    );
 }
 
 /// String literals outside tests and comments.
@@ -222,18 +283,28 @@ fn literals(text: &str) -> Vec<String> {
         .filter(|line| !line.trim_start().starts_with("//"))
         .collect::<Vec<_>>()
         .join("\n");
-    code.split('"').skip(1).step_by(2).map(str::to_owned).collect()
+    code.split('"')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Archive and run paths spelled out in a text: complete, as a prefix, or as an argument of `join`.
 fn own_paths(text: &str, layout: &[String]) -> Vec<String> {
     let text = without_tests(text);
-    let is_file = |word: &&String| word.contains('.') && !word.starts_with('.') || word.contains('/');
+    let is_file =
+        |word: &&String| word.contains('.') && !word.starts_with('.') || word.contains('/');
     let spelled = |word: &String| text.contains(&format!("\"{word}\""));
     let begun = |word: &String| text.contains(&format!("\"{word}/"));
     let joined = |word: &String| text.contains(&format!("join(\"{word}\")"));
-    let plain = layout.iter().filter(|word| !word.is_empty() && !word.contains(['{', '}']));
-    plain.filter(|word| is_file(word) && spelled(word) || begun(word) || joined(word)).cloned().collect()
+    let plain = layout
+        .iter()
+        .filter(|word| !word.is_empty() && !word.contains(['{', '}']));
+    plain
+        .filter(|word| is_file(word) && spelled(word) || begun(word) || joined(word))
+        .cloned()
+        .collect()
 }
 
 #[test]
@@ -244,39 +315,66 @@ fn archive_paths_are_defined_in_layout() {
     for (file, text) in rust_files("src") {
         let other_crate = file.starts_with("src/base/") || file.starts_with("src/client/");
         if !other_crate && !is_of_tests(&file) && file != "src/layout.rs" {
-            wrong.extend(own_paths(&text, &layout).into_iter().map(|word| format!("{file}: `{word}`")));
+            wrong.extend(
+                own_paths(&text, &layout)
+                    .into_iter()
+                    .map(|word| format!("{file}: `{word}`")),
+            );
         }
     }
-    assert!(wrong.is_empty(), "`layout` says where things stand:\n{}", wrong.join("\n"));
-    let broken =
-        "fn f() { a.join(\"results\"); b(\"meta/info.json\"); format!(\"plugins/{x}\"); c(\"results\") }";
-    assert_eq!(own_paths(broken, &layout), ["meta", "meta/info.json", "plugins", "results"]);
+    assert!(
+        wrong.is_empty(),
+        "`layout` says where things stand:\n{}",
+        wrong.join("\n")
+    );
+    let broken = "fn f() { a.join(\"results\"); b(\"meta/info.json\"); format!(\"plugins/{x}\"); c(\"results\") }";
+    assert_eq!(
+        own_paths(broken, &layout),
+        ["meta", "meta/info.json", "plugins", "results"]
+    );
 }
 
 /// Only unmistakable literals: with a dash, a slash or the prefix of our variables.
 #[test]
 fn cluster_names_are_defined_in_names() {
     let mut names = literals(&std::fs::read_to_string(root().join("src/names.rs")).unwrap());
-    names.retain(|name| name.contains(['-', '/']) && !name.contains('{') || name.starts_with("SONOBUOY_"));
+    names.retain(|name| {
+        name.contains(['-', '/']) && !name.contains('{') || name.starts_with("SONOBUOY_")
+    });
     assert!(names.len() > 20, "{names:?}");
     let mut wrong = Vec::new();
     let own_names = |text: &str| -> Vec<String> {
-        literals(text).into_iter().filter(|literal| names.contains(literal)).collect()
+        literals(text)
+            .into_iter()
+            .filter(|literal| names.contains(literal))
+            .collect()
     };
     for (file, text) in rust_files("src") {
         let other_crate = file.starts_with("src/base/") || file.starts_with("src/client/");
         if !other_crate && !is_of_tests(&file) && file != "src/names.rs" {
-            wrong.extend(own_names(&text).into_iter().map(|name| format!("{file}: `{name}`")));
+            wrong.extend(
+                own_names(&text)
+                    .into_iter()
+                    .map(|name| format!("{file}: `{name}`")),
+            );
         }
     }
-    assert!(wrong.is_empty(), "`names` says what things are called:\n{}", wrong.join("\n"));
-    let broken = "// \"sonobuoy-plugin\"\nfn f() { label(\"sonobuoy-plugin\"); label(\"of-nobody\") }";
+    assert!(
+        wrong.is_empty(),
+        "`names` says what things are called:\n{}",
+        wrong.join("\n")
+    );
+    let broken =
+        "// \"sonobuoy-plugin\"\nfn f() { label(\"sonobuoy-plugin\"); label(\"of-nobody\") }";
     assert_eq!(own_names(broken), ["sonobuoy-plugin"]);
 }
 
 #[test]
 fn files_have_headers() {
-    for (file, text) in ["src", "tests"].iter().flat_map(|folder| rust_files(folder)) {
+    for (file, text) in ["src", "tests"]
+        .iter()
+        .flat_map(|folder| rust_files(folder))
+    {
         assert!(text.starts_with("//!"), "{file}: no `//!` header");
     }
 }
@@ -284,8 +382,14 @@ fn files_have_headers() {
 #[test]
 fn waiting_uses_stop() {
     let call = ["thread", "::sleep"].concat();
-    for (file, text) in ["src", "tests"].iter().flat_map(|folder| rust_files(folder)) {
-        assert!(!text.contains(&call), "{file}: wait through `stop::Stop`, or on what is waited for");
+    for (file, text) in ["src", "tests"]
+        .iter()
+        .flat_map(|folder| rust_files(folder))
+    {
+        assert!(
+            !text.contains(&call),
+            "{file}: wait through `stop::Stop`, or on what is waited for"
+        );
     }
 }
 
@@ -300,12 +404,23 @@ fn flags_that_the_program_reads_exist() {
     }
     let mut seen = 0;
     for (file, text) in rust_files("src/cli") {
-        for call in ["text(\"", "word(\"", "on(\"", "number(\"", "all(\"", "given(\"", "value(matches, \""] {
+        for call in [
+            "text(\"",
+            "word(\"",
+            "on(\"",
+            "number(\"",
+            "all(\"",
+            "given(\"",
+            "value(matches, \"",
+        ] {
             let reads = text
                 .match_indices(call)
                 .filter(|(at, _)| call.starts_with('v') || text[..*at].ends_with('.'));
             for flag in reads.filter_map(|(at, call)| text[at + call.len()..].split('"').next()) {
-                assert!(known.contains(flag), "{file}: no command has the flag `{flag}`");
+                assert!(
+                    known.contains(flag),
+                    "{file}: no command has the flag `{flag}`"
+                );
                 seen += 1;
             }
         }
@@ -316,19 +431,38 @@ fn flags_that_the_program_reads_exist() {
 #[test]
 fn no_leftover_markers() {
     let mut found = Vec::new();
-    for folder in ["src", "tests", "docs", "plugins.d", "scripts", ".ci", ".github"] {
+    for folder in [
+        "src",
+        "tests",
+        "docs",
+        "plugins.d",
+        "scripts",
+        ".ci",
+        ".github",
+    ] {
         if root().join(folder).is_dir() {
             files(&root().join(folder), &mut found);
         }
     }
-    for name in
-        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "Cargo.toml", "deny.toml"]
-    {
+    for name in [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "Makefile",
+        "Cargo.toml",
+        "deny.toml",
+    ] {
         found.push(root().join(name));
     }
     let mut wrong = Vec::new();
-    for path in found.iter().filter(|path| !path.starts_with(root().join("tests/fixtures"))) {
-        let Ok(text) = std::fs::read_to_string(path) else { continue };
+    for path in found
+        .iter()
+        .filter(|path| !path.starts_with(root().join("tests/fixtures")))
+    {
+        let Ok(text) = std::fs::read_to_string(path) else {
+            continue;
+        };
         for (number, line) in text.lines().enumerate() {
             for word in LEFTOVERS.iter().map(|(one, two)| format!("{one}{two}")) {
                 if line.contains(&word) {
@@ -343,9 +477,18 @@ fn no_leftover_markers() {
 #[test]
 fn dependencies_have_reasons() {
     let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
-    let section = text.split("\n[workspace.dependencies]\n").nth(1).unwrap().split("\n[").next().unwrap();
+    let section = text
+        .split("\n[workspace.dependencies]\n")
+        .nth(1)
+        .unwrap()
+        .split("\n[")
+        .next()
+        .unwrap();
     for line in section.lines().filter(|line| line.contains(" = ")) {
-        assert!(line.contains(" # "), "Cargo.toml: what would have to be written without it? {line}");
+        assert!(
+            line.contains(" # "),
+            "Cargo.toml: what would have to be written without it? {line}"
+        );
     }
 }
 
@@ -376,10 +519,18 @@ fn of_the_system(file: &str, text: &str) -> Vec<String> {
     let mut lines = without_tests(text).lines().peekable();
     let mut wrong = Vec::new();
     while let Some(line) = lines.next() {
-        let module = lines.peek().is_some_and(|next| next.starts_with("mod ") || next.starts_with("#[path"));
-        let said = SYSTEM.iter().map(|(one, two)| format!("{one}{two}")).find(|word| line.contains(word));
+        let module = lines
+            .peek()
+            .is_some_and(|next| next.starts_with("mod ") || next.starts_with("#[path"));
+        let said = SYSTEM
+            .iter()
+            .map(|(one, two)| format!("{one}{two}"))
+            .find(|word| line.contains(word));
         if let Some(word) = said.filter(|_| !(whole(line) && module)) {
-            wrong.push(format!("{file}: `{word}` belongs into `base/sys`: {}", line.trim()));
+            wrong.push(format!(
+                "{file}: `{word}` belongs into `base/sys`: {}",
+                line.trim()
+            ));
         }
     }
     wrong
@@ -387,11 +538,23 @@ fn of_the_system(file: &str, text: &str) -> Vec<String> {
 
 #[test]
 fn system_calls_are_in_one_module() {
-    let wrong: Vec<_> = rust_files("src").iter().flat_map(|(file, text)| of_the_system(file, text)).collect();
+    let wrong: Vec<_> = rust_files("src")
+        .iter()
+        .flat_map(|(file, text)| of_the_system(file, text))
+        .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let word = ["cfg(un", "ix)"].concat();
-    assert_eq!(of_the_system("src/x.rs", &format!("fn f() {{ if {word} }}")).len(), 1);
-    assert_eq!(of_the_system("src/x.rs", &format!("#[{word}]\nmod here;\n")).len(), 0);
-    assert_eq!(of_the_system("src/x.rs", &format!("#[{word}]\nfn here() {{}}\n")).len(), 1);
+    assert_eq!(
+        of_the_system("src/x.rs", &format!("fn f() {{ if {word} }}")).len(),
+        1
+    );
+    assert_eq!(
+        of_the_system("src/x.rs", &format!("#[{word}]\nmod here;\n")).len(),
+        0
+    );
+    assert_eq!(
+        of_the_system("src/x.rs", &format!("#[{word}]\nfn here() {{}}\n")).len(),
+        1
+    );
     assert_eq!(of_the_system("src/base/sys/mod.rs", &word).len(), 0);
 }

@@ -9,7 +9,10 @@ use super::support::{Archive, Folder, Sonobuoy};
 /// A cluster with a run, and its kubeconfig.
 fn cluster() -> (ApiServer, Folder, Value) {
     let (api, folder) = (ApiServer::start(), Folder::new());
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    api.put(
+        "/api/v1/namespaces/sonobuoy",
+        json!({"status": {"phase": "Active"}}),
+    );
     let told = json!({"plugins": [], "status": "running"}).to_string();
     let metadata = json!({
         "labels": {"sonobuoy-component": "aggregator"}, "annotations": {"sonobuoy.hept.io/status": told},
@@ -25,7 +28,9 @@ fn cluster() -> (ApiServer, Folder, Value) {
 
 /// `status`, which has to find the kubeconfig.
 fn status(words: &str) -> Sonobuoy {
-    Sonobuoy::new(&format!("status --json {words}")).without_env("HOME").stdout_has("\"status\":\"running\"")
+    Sonobuoy::new(&format!("status --json {words}"))
+        .without_env("HOME")
+        .stdout_has("\"status\":\"running\"")
 }
 
 #[test]
@@ -35,12 +40,18 @@ fn kubeconfig_paths_of_windows_work() {
     status("--kubeconfig").arg(&path).run_any();
     let list = format!("{};{}", folder.join("absent").display(), path.display());
     status("").env("KUBECONFIG", list).run_any();
-    folder.write("home/.kube/config", format!("{config:#}").replace('\n', "\r\n"));
+    folder.write(
+        "home/.kube/config",
+        format!("{config:#}").replace('\n', "\r\n"),
+    );
     for home in ["HOME", "USERPROFILE"] {
         status("").env(home, folder.join("home")).run_any();
     }
     let (drive, rest) = folder.path().to_str().unwrap().split_at(2);
-    status("").env("HOMEDRIVE", drive).env("HOMEPATH", format!("{rest}\\home")).run_any();
+    status("")
+        .env("HOMEDRIVE", drive)
+        .env("HOMEPATH", format!("{rest}\\home"))
+        .run_any();
 }
 
 #[test]
@@ -55,19 +66,39 @@ fn credential_plugin_may_be_a_batch_file() {
         "apiVersion": "client.authentication.k8s.io/v1", "command": "get-token", "interactiveMode": "Never",
     }});
     let path = folder.write("with-program", config.to_string());
-    let tools = format!("{};{}", folder.join("tools").display(), std::env::var("PATH").unwrap());
-    status("--kubeconfig").arg(&path).env("PATH", tools).run_any();
+    let tools = format!(
+        "{};{}",
+        folder.join("tools").display(),
+        std::env::var("PATH").unwrap()
+    );
+    status("--kubeconfig")
+        .arg(&path)
+        .env("PATH", tools)
+        .run_any();
 }
 
 #[test]
 fn local_run_starts_and_ends_windows_commands() {
     let plugin = "sonobuoy-config:\n  plugin-name: here\n  driver: Job\nspec:\n  name: plugin\n  command: [cmd, /c, run.cmd]\n";
     let script = "@echo off\r\necho result of windows> %RESULTS_DIR%\\out.txt\r\necho %RESULTS_DIR%\\out.txt> %RESULTS_DIR%\\done\r\n";
-    let run = Sonobuoy::new("run --local -p plugin.yaml").file("plugin.yaml", plugin).file("run.cmd", script);
+    let run = Sonobuoy::new("run --local -p plugin.yaml")
+        .file("plugin.yaml", plugin)
+        .file("run.cmd", script);
     let done = run.run_any();
     let archive = Archive::only_one_in(done.folder.path());
-    assert!(archive.text("plugins/here/sonobuoy_results.yaml").contains("status: passed"), "{}", done.stderr);
-    assert_eq!(archive.text("plugins/here/results/global/out.txt").trim_end(), "result of windows");
+    assert!(
+        archive
+            .text("plugins/here/sonobuoy_results.yaml")
+            .contains("status: passed"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(
+        archive
+            .text("plugins/here/results/global/out.txt")
+            .trim_end(),
+        "result of windows"
+    );
     let page = archive.text("meta/info.json");
     assert!(!page.contains('\r'), "{page:?}");
 }
@@ -75,5 +106,10 @@ fn local_run_starts_and_ends_windows_commands() {
 #[test]
 fn gather_is_rejected_on_windows() {
     let done = Sonobuoy::new("gather host-facts").status(1).run_any();
-    assert!(done.stderr.contains("of a Linux node; this machine runs windows"), "{}", done.stderr);
+    assert!(
+        done.stderr
+            .contains("of a Linux node; this machine runs windows"),
+        "{}",
+        done.stderr
+    );
 }

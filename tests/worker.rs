@@ -23,7 +23,12 @@ struct Worker {
 
 impl Worker {
     /// Starts `worker` with arguments and additional environment variables.
-    fn start(words: &str, certificates: &Certificates, address: SocketAddr, env: &[(&str, &str)]) -> Self {
+    fn start(
+        words: &str,
+        certificates: &Certificates,
+        address: SocketAddr,
+        env: &[(&str, &str)],
+    ) -> Self {
         Self::start_under(&[], words, certificates, address, env)
     }
 
@@ -50,16 +55,34 @@ impl Worker {
         let (mut command, home) = run.command();
         if let Some((program, args)) = starter.split_first() {
             let mut outer = Command::new(program);
-            outer.args(args).arg(command.get_program()).args(command.get_args());
+            outer
+                .args(args)
+                .arg(command.get_program())
+                .args(command.get_args());
             outer.current_dir(home.path()).env_clear();
-            outer.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            outer.envs(
+                command
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            );
             command = outer;
         }
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let watchdog = Watchdog::over(&child);
         let stderr = BufReader::new(child.stderr.take().unwrap()).lines();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        Self { child, stderr, stdout, results, _home: home, _watchdog: watchdog }
+        Self {
+            child,
+            stderr,
+            stdout,
+            results,
+            _home: home,
+            _watchdog: watchdog,
+        }
     }
 
     /// Waits for the announcement of its port, which follows the signal handlers.
@@ -95,7 +118,11 @@ impl Worker {
 
     /// The worker's exit code and last messages.
     fn end(mut self) -> (Option<i32>, String) {
-        let rest = self.stderr.by_ref().map(|line| line.unwrap() + "\n").collect();
+        let rest = self
+            .stderr
+            .by_ref()
+            .map(|line| line.unwrap() + "\n")
+            .collect();
         (self.child.wait().unwrap().code(), rest)
     }
 }
@@ -121,12 +148,27 @@ fn start(words: &str, replies: &[Reply], env: &[(&str, &str)]) -> (Worker, Aggre
 
 #[test]
 fn missing_settings_are_reported_at_once() {
-    for words in ["worker global", "worker job", "worker single-node", "worker daemonset"] {
-        let done = Sonobuoy::new(words).env("RESULT_TYPE", "").env("CA_CERT", "x").status(1).run_any();
-        let expected = "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE";
+    for words in [
+        "worker global",
+        "worker job",
+        "worker single-node",
+        "worker daemonset",
+    ] {
+        let done = Sonobuoy::new(words)
+            .env("RESULT_TYPE", "")
+            .env("CA_CERT", "x")
+            .status(1)
+            .run_any();
+        let expected =
+            "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE";
         assert!(done.stderr.contains(expected), "{words}: {}", done.stderr);
         let of_node = words.contains("node") || words.contains("daemonset");
-        assert_eq!(done.stderr.contains("NODE_NAME"), of_node, "{words}: {}", done.stderr);
+        assert_eq!(
+            done.stderr.contains("NODE_NAME"),
+            of_node,
+            "{words}: {}",
+            done.stderr
+        );
     }
     let done = Sonobuoy::new("worker global")
         .env("AGGREGATOR_URL", "http://127.0.0.1:1")
@@ -136,7 +178,11 @@ fn missing_settings_are_reported_at_once() {
         .env("CLIENT_KEY", "x")
         .status(1)
         .run_any();
-    assert!(done.stderr.contains("must start with `https://`"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("must start with `https://`"),
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]
@@ -147,11 +193,18 @@ fn result_is_sent_like_the_originals() {
     assert_eq!(got.line, "PUT /api/v1/results/by-node/node-1/p");
     assert_eq!(got.body, b"<testsuite/>");
     let header = |name: &str| got.headers.get(name).map(String::as_str);
-    assert_eq!(header("content-disposition"), Some("attachment;filename=junit_01.xml"));
+    assert_eq!(
+        header("content-disposition"),
+        Some("attachment;filename=junit_01.xml")
+    );
     assert_eq!(header("content-type"), Some("text/xml; charset=utf-8"));
     assert_eq!(header("content-length"), Some("12"));
     assert_eq!(header("transfer-encoding"), None);
-    assert_eq!(header("repr-digest"), None, "it is digested while it is sent");
+    assert_eq!(
+        header("repr-digest"),
+        None,
+        "it is digested while it is sent"
+    );
     assert_eq!(worker.end().0, Some(0));
 }
 
@@ -159,7 +212,8 @@ fn result_is_sent_like_the_originals() {
 fn repeated_upload_reports_the_earlier_one() {
     let (worker, aggregator) = start("single-node", &[Reply::Status(503)], &[]);
     worker.finish("junit_01.xml", "<testsuite/>");
-    let digest = |headers: &std::collections::BTreeMap<String, String>| headers.get("repr-digest").cloned();
+    let digest =
+        |headers: &std::collections::BTreeMap<String, String>| headers.get("repr-digest").cloned();
     assert_eq!(digest(&aggregator.next().headers), None);
     let expected = "sha-256=:VaLE2rvdZB5W4M4oJi4dQ7j/91NM7YWA85ulc+ylbyw=:".to_owned();
     assert_eq!(digest(&aggregator.next().headers), Some(expected));
@@ -171,12 +225,26 @@ fn foreign_path_in_done_file_is_a_plugin_error() {
     let secret = Folder::new();
     let path = secret.write("secret", "secret");
     for (anywhere, is_error) in [("", true), ("true", false)] {
-        let (worker, aggregator) = start("single-node", &[], &[("SONOBUOY_RESULTS_ANYWHERE", anywhere)]);
-        worker.results.write("done", format!("{}\n", path.display()));
+        let (worker, aggregator) = start(
+            "single-node",
+            &[],
+            &[("SONOBUOY_RESULTS_ANYWHERE", anywhere)],
+        );
+        worker
+            .results
+            .write("done", format!("{}\n", path.display()));
         let got = aggregator.next();
         let body = String::from_utf8(got.body).unwrap();
-        assert_eq!(got.headers.contains_key("x-sonobuoy-error"), is_error, "{body}");
-        assert_eq!(body.contains("lies outside the results folder"), is_error, "{body}");
+        assert_eq!(
+            got.headers.contains_key("x-sonobuoy-error"),
+            is_error,
+            "{body}"
+        );
+        assert_eq!(
+            body.contains("lies outside the results folder"),
+            is_error,
+            "{body}"
+        );
         assert_eq!(body == "secret", !is_error, "{body}");
         assert_eq!(worker.end().0, Some(i32::from(is_error)));
     }
@@ -197,11 +265,16 @@ fn answer_to_a_heartbeat_ends_a_plugin_without_done_file() {
 fn folder_is_sent_as_gzip_tar() {
     let (worker, aggregator) = start("global", &[], &[]);
     worker.results.write("out/a.txt", "a");
-    worker.results.write("done", worker.results.join("out").to_str().unwrap());
+    worker
+        .results
+        .write("done", worker.results.join("out").to_str().unwrap());
     let got = aggregator.next();
     assert_eq!(got.line, "PUT /api/v1/results/global/p");
     assert_eq!(got.headers["content-type"], "application/gzip");
-    assert_eq!(got.headers["content-disposition"], "attachment;filename=results.tar.gz");
+    assert_eq!(
+        got.headers["content-disposition"],
+        "attachment;filename=results.tar.gz"
+    );
     let mut tar = tar::Archive::new(flate2::read::GzDecoder::new(got.body.as_slice()));
     let mut entry = tar.entries().unwrap().next().unwrap().unwrap();
     assert_eq!(entry.path().unwrap().to_str(), Some("a.txt"));
@@ -218,7 +291,13 @@ fn unreadable_result_is_reported_and_fails() {
     assert_eq!(got.line, "PUT /api/v1/results/global/p");
     assert!(got.headers.contains_key("x-sonobuoy-error"));
     let report: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
-    assert!(report["error"].as_str().unwrap().contains("`/does/not/exist`"), "{report}");
+    assert!(
+        report["error"]
+            .as_str()
+            .unwrap()
+            .contains("`/does/not/exist`"),
+        "{report}"
+    );
     let (code, said) = worker.end();
     assert_eq!(code, Some(1));
     assert!(said.contains("reported to the aggregator"), "{said}");
@@ -233,7 +312,11 @@ fn status_codes_decide_between_retry_and_failure() {
         (&[Reply::Status(404)], 1, 1),
         // The bytes are the problem, so a report follows.
         (&[Reply::Status(413)], 1, 2),
-        (&[Reply::Status(503), Reply::Status(429), Reply::Status(408)], 0, 4),
+        (
+            &[Reply::Status(503), Reply::Status(429), Reply::Status(408)],
+            0,
+            4,
+        ),
         (&[Reply::Cut, Reply::Cut], 0, 1),
     ] {
         let (worker, aggregator) = start("global", replies, &[]);
@@ -264,7 +347,12 @@ fn worker_waits_for_an_absent_aggregator() {
 fn worker_fails_at_its_deadline_without_aggregator() {
     let certificates = Certificates::new();
     let address = TcpListener::bind(any_port()).unwrap().local_addr().unwrap();
-    let worker = Worker::start("global", &certificates, address, &[("SONOBUOY_UPLOAD_LIMIT", "300ms")]);
+    let worker = Worker::start(
+        "global",
+        &certificates,
+        address,
+        &[("SONOBUOY_UPLOAD_LIMIT", "300ms")],
+    );
     worker.finish("a.txt", "a");
     let (code, said) = worker.end();
     assert_eq!(code, Some(1));
@@ -284,7 +372,10 @@ fn peers_of_other_runs_are_rejected() {
     // The worker trusts the aggregator, but not vice versa.
     let mut mixed = ours.env(aggregator.address, "p");
     mixed.retain(|(name, _)| name.starts_with("CLIENT"));
-    let mixed: Vec<_> = mixed.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let mixed: Vec<_> = mixed
+        .iter()
+        .map(|(name, value)| (*name, value.as_str()))
+        .collect();
     let worker = Worker::start("global", &theirs, aggregator.address, &mixed);
     worker.finish("a.txt", "a");
     let (code, said) = worker.end();
@@ -317,7 +408,11 @@ fn termination_ends_the_worker_at_its_deadline() {
 
 #[test]
 fn daemon_set_worker_sleeps_after_success() {
-    let (mut worker, aggregator) = start("single-node --sleep=-1 --level=trace -v=6 --logtostderr", &[], &[]);
+    let (mut worker, aggregator) = start(
+        "single-node --sleep=-1 --level=trace -v=6 --logtostderr",
+        &[],
+        &[],
+    );
     worker.finish("a.txt", "whole-result");
     aggregator.next();
     let said = worker.says("msg=\"Results transmitted to aggregator.  Sleeping forever.\"");
@@ -325,14 +420,20 @@ fn daemon_set_worker_sleeps_after_success() {
     worker.signal(Signal::TERM);
     assert_eq!(worker.end().0, Some(0));
     // The HTTP client would log every byte.
-    assert!(!said.contains("whole-result") && !said.contains("HTTP/1.1"), "{said}");
+    assert!(
+        !said.contains("whole-result") && !said.contains("HTTP/1.1"),
+        "{said}"
+    );
 
     let (worker, aggregator) = start("single-node --sleep=1", &[], &[]);
     worker.finish("a.txt", "x");
     aggregator.next();
     let (code, said) = worker.end();
     assert_eq!(code, Some(0));
-    assert!(said.contains("msg=\"Results transmitted to aggregator. Sleeping for 1 seconds\""), "{said}");
+    assert!(
+        said.contains("msg=\"Results transmitted to aggregator. Sleeping for 1 seconds\""),
+        "{said}"
+    );
 }
 
 #[test]
@@ -348,17 +449,28 @@ fn progress_on_a_shared_port_is_rejected() {
         socket.read_to_string(&mut answer).unwrap();
         answer
     };
-    for header in ["host: evil.example", "host: localhost\r\norigin: http://localhost", "host: localhost:1"] {
+    for header in [
+        "host: evil.example",
+        "host: localhost\r\norigin: http://localhost",
+        "host: localhost:1",
+    ] {
         let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
-        let head =
-            format!("POST /shared HTTP/1.1\r\n{header}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+        let head = format!(
+            "POST /shared HTTP/1.1\r\n{header}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        );
         socket.write_all(head.as_bytes()).unwrap();
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 403"), "a page in a browser sends {header}: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 403"),
+            "a page in a browser sends {header}: {answer}"
+        );
     }
     let answer = post();
-    assert!(answer.starts_with("HTTP/1.1 418"), "the aggregator's own answer: {answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 418"),
+        "the aggregator's own answer: {answer}"
+    );
     let got = aggregator.next();
     assert_eq!(
         (got.line.as_str(), got.body.as_slice()),
@@ -366,7 +478,8 @@ fn progress_on_a_shared_port_is_rejected() {
     );
 
     let number = port.to_string();
-    let (mut other, other_aggregator) = start("global", &[], &[("SONOBUOY_PROGRESS_PORT", &number)]);
+    let (mut other, other_aggregator) =
+        start("global", &[], &[("SONOBUOY_PROGRESS_PORT", &number)]);
     other.says("progress of the plugin is not relayed: port");
     // Both runs show the reason.
     for aggregator in [&other_aggregator, &aggregator] {
@@ -374,7 +487,10 @@ fn progress_on_a_shared_port_is_rejected() {
         assert!(told.contains("progress is not relayed: "), "{told}");
     }
     let answer = post();
-    assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("given the same port"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 409") && answer.contains("given the same port"),
+        "{answer}"
+    );
     worker.finish("a.txt", "a");
     assert_eq!(aggregator.next().body, b"a", "no progress came before");
     other.finish("a.txt", "a");
@@ -395,13 +511,17 @@ fn worker_polls_without_inotify() {
         "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$@\"",
         "sh",
     ];
-    let possible = Command::new(starter[0]).args(&starter[1..]).arg("true").output();
+    let possible = Command::new(starter[0])
+        .args(&starter[1..])
+        .arg("true")
+        .output();
     if !possible.is_ok_and(|output| output.status.success()) {
         return skipped("user-namespaces", "a separate limit needs a user namespace");
     }
     let certificates = Certificates::new();
     let aggregator = certificates.serve(any_port(), &[]);
-    let mut worker = Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);
+    let mut worker =
+        Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);
     worker.says("no file events");
     worker.finish("a.txt", "a");
     assert_eq!(aggregator.next().body, b"a");
@@ -411,7 +531,9 @@ fn worker_polls_without_inotify() {
 #[test]
 fn worker_polls_if_the_thread_for_events_cannot_start() {
     let folder = Folder::new();
-    let Some(library) = injector(&folder) else { return };
+    let Some(library) = injector(&folder) else {
+        return;
+    };
     let preload = format!("LD_PRELOAD={}", library.display());
     let certificates = Certificates::new();
     let aggregator = certificates.serve(any_port(), &[]);
@@ -419,10 +541,14 @@ fn worker_polls_if_the_thread_for_events_cannot_start() {
     for number in 1..=8 {
         let fault = format!("FAULTS=thread {number} 1 11");
         let starter = ["env", &preload, &fault, "FAULTS_BELOW=/"];
-        let worker = Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);
+        let worker =
+            Worker::start_under(&starter, "global", &certificates, aggregator.address, &[]);
         worker.finish("a.txt", "a");
         let (code, told) = worker.end();
-        assert!(code.is_some() && !told.contains("this is a bug"), "{number}: {told}");
+        assert!(
+            code.is_some() && !told.contains("this is a bug"),
+            "{number}: {told}"
+        );
         polls += usize::from(told.contains("no file events"));
         // Without progress, the result arrives all the same.
         if told.contains("not relayed: cannot start thread `") {

@@ -44,13 +44,22 @@ pub(super) const SMALL_BODY_BYTES: u64 = 64 << 10;
 /// Memory for bodies, by plugin.
 pub(super) fn body_memory(limits: &config::Limits) -> Quota<String> {
     let total = limits.progress.reading_bytes;
-    Quota::new(total, (total / 4).max(limits.progress.bytes).max(MAX_REPORT_BYTES).min(total))
+    Quota::new(
+        total,
+        (total / 4)
+            .max(limits.progress.bytes)
+            .max(MAX_REPORT_BYTES)
+            .min(total),
+    )
 }
 
 /// The limits of the server of a run.
 pub(crate) fn connections(limits: &config::Connections) -> http::Limits {
     let threads = usize::try_from(limits.threads).unwrap_or(usize::MAX).max(4);
-    http::Limits { threads, ..http::Limits::default() }
+    http::Limits {
+        threads,
+        ..http::Limits::default()
+    }
 }
 
 /// Why a request was refused.
@@ -89,7 +98,9 @@ impl fmt::Display for Refusal {
             Self::Duplicate => "the result is already there",
             Self::Ended => "the run has ended",
             Self::Uploading => "another upload of this result is under way; try again",
-            Self::Memory => "too many large reports at once (`Limits.Progress.ReadingBytes`); try again",
+            Self::Memory => {
+                "too many large reports at once (`Limits.Progress.ReadingBytes`); try again"
+            }
             Self::TooLarge(what) => what,
             Self::Full(reason) => return write!(f, "the results disk is full: {reason}"),
             Self::Digest => "the body does not match its digest",
@@ -152,11 +163,18 @@ impl From<anyhow::Error> for Refusal {
     fn from(error: anyhow::Error) -> Self {
         let full = |cause: &(dyn std::error::Error + 'static)| {
             cause.downcast_ref::<io::Error>().is_some_and(|error| {
-                matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+                matches!(
+                    error.kind(),
+                    io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+                )
             })
         };
         let reason = format!("{error:#}");
-        if error.chain().any(full) { Self::Full(reason) } else { Self::Broken(reason) }
+        if error.chain().any(full) {
+            Self::Full(reason)
+        } else {
+            Self::Broken(reason)
+        }
     }
 }
 
@@ -164,8 +182,12 @@ impl From<archive::Error> for Refusal {
     fn from(error: archive::Error) -> Self {
         match error {
             archive::Error::Malformed(reason) => Self::Malformed(reason),
-            archive::Error::TooLarge(reason) => Self::too_large(&format!("{reason} (`Limits.Results`)")),
-            archive::Error::Input(error) | archive::Error::Output(error) => anyhow::Error::from(error).into(),
+            archive::Error::TooLarge(reason) => {
+                Self::too_large(&format!("{reason} (`Limits.Results`)"))
+            }
+            archive::Error::Input(error) | archive::Error::Output(error) => {
+                anyhow::Error::from(error).into()
+            }
         }
     }
 }
@@ -185,7 +207,10 @@ mod tests {
         const KEPT: u64 = 24 << 20;
         for (plugins, results) in [(1, 1), (2, 1), (2, 5_000), (40, 100), (1, 20_000)] {
             let share = progress_share(KEPT, plugins, results);
-            assert!((share * plugins * results) as u64 <= KEPT, "{plugins} {results}: {share}");
+            assert!(
+                (share * plugins * results) as u64 <= KEPT,
+                "{plugins} {results}: {share}"
+            );
         }
         assert_eq!(
             progress_share(KEPT, 2, 1),

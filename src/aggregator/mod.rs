@@ -101,7 +101,13 @@ impl Aggregator {
             let store = Store::open(run_dir, expected, settings.limits.clone())?;
             let path = layout::state_dir(run_dir).join(layout::AUTHORITY);
             let authority = kept_authority(&path, settings.authority.take(), settings.valid)?;
-            anyhow::Ok(Self { store, authority, settings, certifier: None, logged: Tries::default() })
+            anyhow::Ok(Self {
+                store,
+                authority,
+                settings,
+                certifier: None,
+                logged: Tries::default(),
+            })
         };
         open().at("cannot open the run directory", run_dir)
     }
@@ -115,7 +121,11 @@ impl Aggregator {
     /// Writes the identity of the run to its state, unless one is there: a restarted aggregator recognises the run by it.
     pub(crate) fn identify(&self, identity: &str) -> Result<()> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
-        if path.exists() { Ok(()) } else { temp::write(&path, 0o600, identity).at("cannot write", &path) }
+        if path.exists() {
+            Ok(())
+        } else {
+            temp::write(&path, 0o600, identity).at("cannot write", &path)
+        }
     }
 
     /// The authority of the run, the same after a restart.
@@ -129,7 +139,12 @@ impl Aggregator {
     }
 
     /// Responds to workers on `server` and records `findings`, until `stop`.
-    pub(crate) fn serve(&self, server: &Server, findings: Receiver<Finding>, stop: &Stop) -> Result<()> {
+    pub(crate) fn serve(
+        &self,
+        server: &Server,
+        findings: Receiver<Finding>,
+        stop: &Stop,
+    ) -> Result<()> {
         let stop = &stop.child();
         std::thread::scope(|scope| {
             // Either thread ends the other, even by a panic.

@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber, SigningKey as _,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber,
+    SigningKey as _,
 };
 use ring::rand::{RandomlyConstructable, SystemRandom};
 use rustls::pki_types::pem::PemObject as _;
@@ -39,22 +40,28 @@ pub struct Authority {
 impl Authority {
     /// A new authority for a run of at most `valid`.
     pub fn new(valid: Duration) -> anyhow::Result<Self> {
-        let key =
-            KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("cannot create the authority's key")?;
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+            .context("cannot create the authority's key")?;
         let not_after = since_1970() + valid.min(MAX_VALIDITY) + VALIDITY_MARGIN;
         let mut params = authority_params(&key);
         params.serial_number = Some(serial()?);
         set_validity(&mut params, not_after);
-        let certificate = params.self_signed(&key).context("cannot sign the authority's certificate")?;
-        Ok(Self { certificate: certificate.der().clone(), issuer: Issuer::new(params, key), not_after })
+        let certificate = params
+            .self_signed(&key)
+            .context("cannot sign the authority's certificate")?;
+        Ok(Self {
+            certificate: certificate.der().clone(),
+            issuer: Issuer::new(params, key),
+            not_after,
+        })
     }
 
     /// Reads the output of [`Authority::to_pem`], so that workers still trust a restarted aggregator.
     pub fn from_pem(text: &str) -> anyhow::Result<Self> {
         let certificate = CertificateDer::from_pem_slice(text.as_bytes())
             .context("cannot read the authority's certificate")?;
-        let key =
-            PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes()).context("cannot read the authority's key")?;
+        let key = PrivatePkcs8KeyDer::from_pem_slice(text.as_bytes())
+            .context("cannot read the authority's key")?;
         let key = KeyPair::from_pkcs8_der_and_sign_algo(&key, &PKCS_ECDSA_P256_SHA256)
             .context("cannot use the authority's key")?;
         ensure!(
@@ -62,9 +69,13 @@ impl Authority {
             "the authority's certificate and key do not match"
         );
         let issuer = Issuer::new(authority_params(&key), key);
-        let not_after =
-            not_after(&certificate).context("cannot find the end of the authority's certificate")?;
-        Ok(Self { certificate, issuer, not_after })
+        let not_after = not_after(&certificate)
+            .context("cannot find the end of the authority's certificate")?;
+        Ok(Self {
+            certificate,
+            issuer,
+            not_after,
+        })
     }
 
     /// Certificate and private key, for a file that only its owner can read.
@@ -85,8 +96,15 @@ impl Authority {
     /// Seals an archive.
     pub(crate) fn seal(&self, statement: &Statement) -> anyhow::Result<Seal> {
         let statement = statement.to_text().into_bytes();
-        let signature = self.issuer.key().sign(&statement).context("cannot sign the archive")?;
-        Ok(Seal { statement, signature })
+        let signature = self
+            .issuer
+            .key()
+            .sign(&statement)
+            .context("cannot sign the archive")?;
+        Ok(Seal {
+            statement,
+            signature,
+        })
     }
 
     /// A certificate for the server at the advertised `host`: an IP address or a name, either with or without a
@@ -95,12 +113,16 @@ impl Authority {
         let name = host_of(host)?;
         let usage = ExtendedKeyUsagePurpose::ServerAuth;
         let params = self.params("aggregator", usage, vec![name])?;
-        self.sign(&params).with_context(|| format!("cannot create the server's certificate for `{host}`"))
+        self.sign(&params)
+            .with_context(|| format!("cannot create the server's certificate for `{host}`"))
     }
 
     /// A certificate for all workers of `plugin`.
     pub fn client(&self, plugin: &str) -> anyhow::Result<Identity> {
-        ensure!(!plugin.is_empty(), "a plugin without a name cannot have a certificate");
+        ensure!(
+            !plugin.is_empty(),
+            "a plugin without a name cannot have a certificate"
+        );
         let uri = format!("{}{}", PLUGIN_URI, base::percent_encoded(plugin));
         let mut names = vec![SanType::URI(uri.try_into()?)];
         if is_dns_name(plugin) {
@@ -108,7 +130,8 @@ impl Authority {
             names.insert(0, SanType::DnsName(name));
         }
         let params = self.params("plugin", ExtendedKeyUsagePurpose::ClientAuth, names)?;
-        self.sign(&params).with_context(|| format!("cannot create the certificate of plugin `{plugin}`"))
+        self.sign(&params)
+            .with_context(|| format!("cannot create the certificate of plugin `{plugin}`"))
     }
 
     /// A certificate, PEM, for the holder of the key of `request`, which identifies the sender of the result `id`. It
@@ -123,7 +146,9 @@ impl Authority {
         let usage = ExtendedKeyUsagePurpose::ClientAuth;
         let mut params = self.params("worker", usage, names)?;
         set_validity(&mut params, self.not_after.min(since_1970() + valid));
-        let certificate = params.signed_by(request, &self.issuer).context("cannot sign the certificate")?;
+        let certificate = params
+            .signed_by(request, &self.issuer)
+            .context("cannot sign the certificate")?;
         Ok(pem("CERTIFICATE", certificate.der()))
     }
 
@@ -164,7 +189,10 @@ fn authority_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = subject(&format!("run authority {}", hex(&digest.as_ref()[..8])));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    params.key_usages = vec![
+        KeyUsagePurpose::KeyCertSign,
+        KeyUsagePurpose::DigitalSignature,
+    ];
     params
 }
 
@@ -178,14 +206,20 @@ fn subject(common_name: &str) -> DistinguishedName {
 /// The host of an advertised address, without its port. Old releases wrote `[1.2.3.4]:8080`.
 fn host_of(advertised: &str) -> anyhow::Result<SanType> {
     let text = advertised.trim();
-    let (host, port) = match text.strip_prefix('[').and_then(|inner| inner.split_once(']')) {
+    let (host, port) = match text
+        .strip_prefix('[')
+        .and_then(|inner| inner.split_once(']'))
+    {
         Some((host, rest)) => (host, rest.strip_prefix(':').unwrap_or(rest)),
         // More than one colon without brackets is a bare IPv6 address.
         None if text.matches(':').count() == 1 => text.split_once(':').unwrap_or_default(),
         None => (text, ""),
     };
     let is_port = port.bytes().all(|byte| byte.is_ascii_digit());
-    ensure!(is_port, "the advertised address `{advertised}` has no valid port");
+    ensure!(
+        is_port,
+        "the advertised address `{advertised}` has no valid port"
+    );
     let without_zone = host.split('%').next().unwrap_or_default();
     if let Ok(ip) = without_zone.parse::<IpAddr>() {
         return Ok(SanType::IpAddress(ip));
@@ -203,7 +237,9 @@ fn host_of(advertised: &str) -> anyhow::Result<SanType> {
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())
-            && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
@@ -220,18 +256,31 @@ fn serial() -> anyhow::Result<SerialNumber> {
 /// Random bytes.
 pub(crate) fn random<T: RandomlyConstructable>() -> anyhow::Result<T> {
     let bytes = ring::rand::generate(&SystemRandom::new()).ok();
-    Ok(bytes.context("the system provides no random bytes")?.expose())
+    Ok(bytes
+        .context("the system provides no random bytes")?
+        .expose())
 }
 
 /// The key as RFC 5915 defines it, including the curve's name, which SEC1 parsers need.
 fn sec1(key: &KeyPair) -> Option<Vec<u8>> {
-    const HEAD: [u8; 7] = [der::SEQUENCE, 0x77, der::INTEGER, 1, 1, der::OCTET_STRING, 32];
+    const HEAD: [u8; 7] = [
+        der::SEQUENCE,
+        0x77,
+        der::INTEGER,
+        1,
+        1,
+        der::OCTET_STRING,
+        32,
+    ];
     const CURVE: [u8; 12] = [0xa0, 10, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7];
     const PUBLIC: [u8; 5] = [0xa1, 0x44, 3, 0x42, 0];
     let mut pkcs8 = der::expect(&mut key.serialized_der(), der::SEQUENCE)?;
     let _version = der::expect(&mut pkcs8, der::INTEGER)?;
     let _algorithm = der::expect(&mut pkcs8, der::SEQUENCE)?;
-    let mut inner = der::expect(&mut der::expect(&mut pkcs8, der::OCTET_STRING)?, der::SEQUENCE)?;
+    let mut inner = der::expect(
+        &mut der::expect(&mut pkcs8, der::OCTET_STRING)?,
+        der::SEQUENCE,
+    )?;
     let _version = der::expect(&mut inner, der::INTEGER)?;
     let secret = der::expect(&mut inner, der::OCTET_STRING).filter(|secret| secret.len() == 32)?;
     let public = Some(key.public_key_raw()).filter(|public| public.len() == 65)?;
@@ -249,19 +298,30 @@ pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Duration> {
     let mut validity = der::expect(&mut fields, der::SEQUENCE)?;
     der::next(&mut validity)?;
     let (tag, digits) = der::next(&mut validity)?;
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.is_ascii())?;
+    let digits = std::str::from_utf8(digits)
+        .ok()
+        .filter(|digits| digits.is_ascii())?;
     // UTCTime, used until 2049, has two digits for the year.
-    let digits = if tag == 0x17 { format!("20{digits}") } else { digits.into() };
+    let digits = if tag == 0x17 {
+        format!("20{digits}")
+    } else {
+        digits.into()
+    };
     let mut text = format!("{}Z", digits.get(..14)?);
     for (at, separator) in [(12, ':'), (10, ':'), (8, 'T'), (6, '-'), (4, '-')] {
         text.insert(at, separator);
     }
-    base::clock::parse_rfc3339(&text)?.duration_since(UNIX_EPOCH).ok()
+    base::clock::parse_rfc3339(&text)?
+        .duration_since(UNIX_EPOCH)
+        .ok()
 }
 
 fn since_1970() -> Duration {
     // A clock before 1970 is clearly wrong; the arithmetic needs a day for back-dating.
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().max(BACK_DATED)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .max(BACK_DATED)
 }
 
 /// Makes a certificate valid from a day ago until `not_after`, in whole seconds since 1970.

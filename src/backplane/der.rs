@@ -9,7 +9,9 @@ pub(super) fn next<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
         0x81 | 0x82 => {
             let (bytes, after) = rest.split_at_checked(usize::from(first - 0x80))?;
             rest = after;
-            bytes.iter().fold(0, |sum, &byte| sum << 8 | usize::from(byte))
+            bytes
+                .iter()
+                .fold(0, |sum, &byte| sum << 8 | usize::from(byte))
         }
         _ => return None,
     };
@@ -48,9 +50,14 @@ mod tests {
         assert_eq!(expect(&mut input, OCTET_STRING).map(<[u8]>::len), Some(256));
         assert_eq!(next(&mut input), Some((INTEGER, &[5][..])));
         assert_eq!(next(&mut input), None);
-        for cut in
-            [&[][..], &[0x30], &[0x30, 0x02, 1], &[0x30, 0x80], &[0x30, 0x83, 0, 0, 1, 1], &[0x30, 0x81]]
-        {
+        for cut in [
+            &[][..],
+            &[0x30],
+            &[0x30, 0x02, 1],
+            &[0x30, 0x80],
+            &[0x30, 0x83, 0, 0, 1, 1],
+            &[0x30, 0x81],
+        ] {
             assert_eq!(next(&mut &*cut), None, "{cut:x?}");
         }
     }

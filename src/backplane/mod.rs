@@ -31,7 +31,8 @@ pub use authority::Authority;
 pub(crate) use authority::{not_after, random};
 pub use request::SigningRequest;
 pub(crate) use seal::{
-    MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement, certificate_in, ensure_authority, is_derived,
+    MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement, certificate_in, ensure_authority,
+    is_derived,
 };
 
 /// Prefix of the URI that identifies a plugin.
@@ -64,18 +65,24 @@ impl Caller {
         let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
         let mut uris = parsed.valid_uri_names();
         if let Some(uri) = uris.next() {
-            let name = uri.strip_prefix(PLUGIN_URI).filter(|_| uris.next().is_none())?;
+            let name = uri
+                .strip_prefix(PLUGIN_URI)
+                .filter(|_| uris.next().is_none())?;
             return match name.split('/').collect::<Vec<_>>()[..] {
                 [plugin] => Some(Self::Plugin(unescape(plugin)?)),
-                [plugin, NODE, node] => {
-                    Some(Self::Result(ResultId::on_node(unescape(plugin)?, unescape(node)?)))
-                }
+                [plugin, NODE, node] => Some(Self::Result(ResultId::on_node(
+                    unescape(plugin)?,
+                    unescape(node)?,
+                ))),
                 _ => None,
             };
         }
         let mut names = parsed.valid_dns_names();
         let name = names.next()?;
-        names.next().is_none().then(|| Self::Plugin(name.to_owned()))
+        names
+            .next()
+            .is_none()
+            .then(|| Self::Plugin(name.to_owned()))
     }
 
     /// Whether the holder may send this result.
@@ -114,7 +121,11 @@ pub(crate) fn plugin_of(certificate: &CertificateDer<'static>) -> Option<String>
 
 /// The URI of the sender of this result.
 fn result_uri(id: &ResultId) -> String {
-    format!("{PLUGIN_URI}{}/{NODE}/{}", base::percent_encoded(&id.plugin), base::percent_encoded(&id.node))
+    format!(
+        "{PLUGIN_URI}{}/{NODE}/{}",
+        base::percent_encoded(&id.plugin),
+        base::percent_encoded(&id.node)
+    )
 }
 
 fn unescape(text: &str) -> Option<String> {
@@ -133,13 +144,15 @@ pub fn server_config(
         .context("cannot read the certificate of the run's authority")?;
     let certificate = CertificateDer::from_pem_slice(identity.cert_pem.as_bytes())
         .context("cannot read the server's certificate")?;
-    let key =
-        PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).context("cannot read the server's key")?;
+    let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes())
+        .context("cannot read the server's key")?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     roots.add(authority.clone())?;
-    let mut clients =
-        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider));
+    let mut clients = rustls::server::WebPkiClientVerifier::builder_with_provider(
+        Arc::new(roots),
+        Arc::clone(&provider),
+    );
     if guests {
         clients = clients.allow_unauthenticated();
     }

@@ -29,9 +29,14 @@ impl SigningRequest {
             .context("the body is not a PEM certificate request (`CERTIFICATE REQUEST`)")?;
         let [signed, key, algorithm, signature] =
             parts(&whole).context("the certificate request is damaged")?;
-        let key = key.strip_prefix(P256_KEY).filter(|key| key.len() == 65 && key[0] == 4);
+        let key = key
+            .strip_prefix(P256_KEY)
+            .filter(|key| key.len() == 65 && key[0] == 4);
         let key = key.context("the certificate request contains a key other than ECDSA P-256")?;
-        ensure!(algorithm == ECDSA_SHA256, "the certificate request is not signed with ECDSA and SHA-256");
+        ensure!(
+            algorithm == ECDSA_SHA256,
+            "the certificate request is not signed with ECDSA and SHA-256"
+        );
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)
             .verify(signed, signature)
             .ok()
@@ -84,7 +89,10 @@ mod tests {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let named = rcgen::CertificateParams::new(["kubernetes.default".to_owned()]).unwrap();
         for params in [rcgen::CertificateParams::default(), named] {
-            assert_eq!(read(&request(params, &key)).unwrap().key, key.public_key_raw());
+            assert_eq!(
+                read(&request(params, &key)).unwrap().key,
+                key.public_key_raw()
+            );
         }
     }
 
@@ -109,7 +117,9 @@ mod tests {
             assert!(error.contains(words), "{words}: {error}");
         }
         for text in ["", "no request", &pem("CERTIFICATE", &good)] {
-            let error = SigningRequest::from_pem(text.as_bytes()).unwrap_err().to_string();
+            let error = SigningRequest::from_pem(text.as_bytes())
+                .unwrap_err()
+                .to_string();
             assert!(error.contains("not a PEM certificate request"), "{error}");
         }
     }

@@ -49,7 +49,12 @@ pub(crate) struct Seal {
 impl Statement {
     /// The signed text.
     pub(crate) fn to_text(&self) -> String {
-        let Self { run, name, size, sha256 } = self;
+        let Self {
+            run,
+            name,
+            size,
+            sha256,
+        } = self;
         format!("{HEAD}{run}{SIZE}{size}\n{sha256}  {name}\n")
     }
 
@@ -59,10 +64,16 @@ impl Statement {
         let (run, rest) = text.strip_prefix(HEAD)?.split_once(SIZE)?;
         let (size, rest) = rest.split_once('\n')?;
         let (sha256, name) = rest.strip_suffix('\n')?.split_once("  ")?;
-        let word = |text: &str| !text.is_empty() && text.chars().all(|c| !c.is_control() && c != ' ');
+        let word =
+            |text: &str| !text.is_empty() && text.chars().all(|c| !c.is_control() && c != ' ');
         let digest = sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
         let (run, name, sha256) = (run.to_owned(), name.to_owned(), sha256.to_owned());
-        let read = Self { run, name, size: size.parse().ok()?, sha256 };
+        let read = Self {
+            run,
+            name,
+            size: size.parse().ok()?,
+            sha256,
+        };
         (word(&read.run) && word(&read.name) && digest && read.to_text() == text).then_some(read)
     }
 }
@@ -70,7 +81,8 @@ impl Statement {
 impl Seal {
     /// The statement, without verifying its signature.
     pub(crate) fn statement(&self) -> anyhow::Result<Statement> {
-        Statement::parse(&self.statement).context("the seal is damaged: it does not describe an archive")
+        Statement::parse(&self.statement)
+            .context("the seal is damaged: it does not describe an archive")
     }
 
     /// Verifies the statement's signature with this authority's certificate, and that a run whose
@@ -110,7 +122,14 @@ pub(super) fn run_of_key(public_key: &[u8]) -> String {
     uuid[8] = uuid[8] & 0x3f | 0x80;
     let digits = base::hex(uuid);
     let part = |from: usize, to: usize| &digits[from..to];
-    [part(0, 8), part(8, 12), part(12, 16), part(16, 20), part(20, 32)].join("-")
+    [
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32),
+    ]
+    .join("-")
 }
 
 /// Whether the identifier of a run is a UUID of version 8. Runs of the original have version 4.
@@ -134,9 +153,12 @@ pub(super) fn public_key(certificate: &str) -> anyhow::Result<Vec<u8>> {
     let certificate = CertificateDer::from_pem_slice(certificate.as_bytes())?;
     let anchor = webpki::anchor_from_trusted_cert(&certificate)?;
     let mut info = anchor.subject_public_key_info.as_ref();
-    let point = der::expect(&mut info, der::SEQUENCE).and_then(|_| der::expect(&mut info, der::BIT_STRING));
+    let point =
+        der::expect(&mut info, der::SEQUENCE).and_then(|_| der::expect(&mut info, der::BIT_STRING));
     // The first byte is the number of unused bits.
-    let point = point.and_then(|bits| bits.strip_prefix(&[0])).context("it contains no key")?;
+    let point = point
+        .and_then(|bits| bits.strip_prefix(&[0]))
+        .context("it contains no key")?;
     Ok(point.to_vec())
 }
 
@@ -166,13 +188,29 @@ mod tests {
         let seal = own.seal(&statement()).unwrap();
         assert_eq!(seal.statement().unwrap(), statement());
         seal.verify(&own.certificate_pem()).unwrap();
-        let again = Authority::from_pem(&own.to_pem()).unwrap().seal(&statement()).unwrap();
+        let again = Authority::from_pem(&own.to_pem())
+            .unwrap()
+            .seal(&statement())
+            .unwrap();
         again.verify(&own.certificate_pem()).unwrap();
-        let error = seal.verify(&other.certificate_pem()).unwrap_err().to_string();
-        assert!(error.contains("is not that of this run's authority"), "{error}");
-        for wrong in ["", "nonsense", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let error = seal
+            .verify(&other.certificate_pem())
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("is not that of this run's authority"),
+            "{error}"
+        );
+        for wrong in [
+            "",
+            "nonsense",
+            "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+        ] {
             let error = seal.verify(wrong).unwrap_err().to_string();
-            assert!(error.contains("certificate cannot be read"), "{wrong}: {error}");
+            assert!(
+                error.contains("certificate cannot be read"),
+                "{wrong}: {error}"
+            );
         }
     }
 
@@ -184,13 +222,27 @@ mod tests {
         assert_eq!(run_of_authority(&own.certificate_pem()).unwrap(), run);
         assert_eq!(Authority::from_pem(&own.to_pem()).unwrap().run(), run);
         assert_ne!(other.run(), run);
-        let of_run = Statement { run: run.clone(), ..statement() };
-        own.seal(&of_run).unwrap().verify(&own.certificate_pem()).unwrap();
+        let of_run = Statement {
+            run: run.clone(),
+            ..statement()
+        };
+        own.seal(&of_run)
+            .unwrap()
+            .verify(&own.certificate_pem())
+            .unwrap();
         // Another authority signs correctly, but the run is not its own.
-        let forged = other.seal(&of_run).unwrap().verify(&other.certificate_pem());
+        let forged = other
+            .seal(&of_run)
+            .unwrap()
+            .verify(&other.certificate_pem());
         let error = forged.unwrap_err().to_string();
         assert!(error.contains("is derived from another key"), "{error}");
-        for free in ["", "static", "11111111-2222-4333-8444-555555555555", &run.to_uppercase()] {
+        for free in [
+            "",
+            "static",
+            "11111111-2222-4333-8444-555555555555",
+            &run.to_uppercase(),
+        ] {
             assert!(!is_derived(free), "{free}");
             ensure_authority(free, &other.certificate_pem()).unwrap();
         }
@@ -203,19 +255,38 @@ mod tests {
         for at in 0..seal.statement.len() * 8 {
             let mut wrong = seal.clone();
             wrong.statement[at / 8] ^= 1 << (at % 8);
-            assert!(wrong.verify(&certificate).is_err(), "bit {at} of the statement");
-            assert_ne!(wrong.statement().ok(), Some(statement()), "bit {at} of the statement");
+            assert!(
+                wrong.verify(&certificate).is_err(),
+                "bit {at} of the statement"
+            );
+            assert_ne!(
+                wrong.statement().ok(),
+                Some(statement()),
+                "bit {at} of the statement"
+            );
         }
         for at in 0..seal.signature.len() * 8 {
             let mut wrong = seal.clone();
             wrong.signature[at / 8] ^= 1 << (at % 8);
-            assert!(wrong.verify(&certificate).is_err(), "bit {at} of the signature");
+            assert!(
+                wrong.verify(&certificate).is_err(),
+                "bit {at} of the signature"
+            );
         }
         for end in 0..seal.signature.len() {
-            let cut = Seal { signature: seal.signature[..end].to_vec(), ..seal.clone() };
-            assert!(cut.verify(&certificate).is_err(), "a signature of {end} bytes");
+            let cut = Seal {
+                signature: seal.signature[..end].to_vec(),
+                ..seal.clone()
+            };
+            assert!(
+                cut.verify(&certificate).is_err(),
+                "a signature of {end} bytes"
+            );
         }
-        let longer = Seal { signature: [&seal.signature[..], &[0]].concat(), ..seal };
+        let longer = Seal {
+            signature: [&seal.signature[..], &[0]].concat(),
+            ..seal
+        };
         assert!(longer.verify(&certificate).is_err());
     }
 

@@ -23,7 +23,11 @@ pub fn pieces<R: Read + Send>(
 ) -> io::Result<()> {
     // With less room, the first read would be a short one.
     let mut first = Vec::with_capacity(FIRST_BYTES);
-    match input.by_ref().take(FIRST_BYTES as u64).read_to_end(&mut first) {
+    match input
+        .by_ref()
+        .take(FIRST_BYTES as u64)
+        .read_to_end(&mut first)
+    {
         Ok(FIRST_BYTES) => take(Ok(&first))?,
         Ok(_) => return take(Ok(&first)),
         Err(error) => return take(Err(error)),
@@ -40,7 +44,9 @@ pub fn pieces<R: Read + Send>(
             // Ends when the other thread does.
             for mut buffer in empty {
                 let piece = fill(&mut input, &mut buffer).map(|length| (buffer, length));
-                let is_last = piece.as_ref().map_or(true, |(_, length)| *length < PIECE_BYTES);
+                let is_last = piece
+                    .as_ref()
+                    .map_or(true, |(_, length)| *length < PIECE_BYTES);
                 if full_sender.send(piece).is_err() || is_last {
                     return;
                 }
@@ -86,12 +92,25 @@ mod tests {
                 let count = self.0.min(buffer.len()).min(7_001);
                 self.0 -= count;
                 buffer[..count].fill(7);
-                if count == 0 { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(count) }
+                if count == 0 {
+                    Err(io::ErrorKind::UnexpectedEof.into())
+                } else {
+                    Ok(count)
+                }
             }
         }
         let second = FIRST_BYTES + PIECE_BYTES;
         let many = FIRST_BYTES + 9 * PIECE_BYTES + 5;
-        for size in [0, 1, FIRST_BYTES - 1, FIRST_BYTES, FIRST_BYTES + 1, second - 1, second, many] {
+        for size in [
+            0,
+            1,
+            FIRST_BYTES - 1,
+            FIRST_BYTES,
+            FIRST_BYTES + 1,
+            second - 1,
+            second,
+            many,
+        ] {
             let input: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             let mut output = Vec::new();
             let copied = pieces(&input[..], |piece| {
@@ -101,7 +120,11 @@ mod tests {
             assert!(copied.is_ok() && output == input, "{size}");
             let mut read = 0;
             let cut = pieces(Cut(size), |piece| piece.map(|piece| read += piece.len()));
-            assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{size}");
+            assert_eq!(
+                cut.unwrap_err().kind(),
+                io::ErrorKind::UnexpectedEof,
+                "{size}"
+            );
             let whole = size.checked_sub(FIRST_BYTES);
             let expected = whole.map_or(0, |rest| FIRST_BYTES + rest / PIECE_BYTES * PIECE_BYTES);
             assert_eq!(read, expected);
@@ -113,7 +136,11 @@ mod tests {
         let mut left = 3;
         let failed = pieces(io::repeat(7), |_| {
             left -= 1;
-            if left > 0 { Ok(()) } else { Err(io::ErrorKind::StorageFull.into()) }
+            if left > 0 {
+                Ok(())
+            } else {
+                Err(io::ErrorKind::StorageFull.into())
+            }
         });
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::StorageFull);
     }

@@ -19,8 +19,9 @@ impl<T, E: Into<Error>> At<T> for Result<T, E> {
 
 /// The entries of a folder, sorted by name.
 pub fn entries(folder: &Path) -> anyhow::Result<Vec<DirEntry>> {
-    let mut entries =
-        fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>).at("cannot read", folder)?;
+    let mut entries = fs::read_dir(folder)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .at("cannot read", folder)?;
     entries.sort_unstable_by_key(DirEntry::file_name);
     Ok(entries)
 }

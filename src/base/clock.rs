@@ -21,12 +21,19 @@ pub fn now() -> String {
 pub fn rfc3339(time: SystemTime) -> String {
     let time = OffsetDateTime::from(time.max(UNIX_EPOCH));
     let (hour, minute, second, millis) = time.to_hms_milli();
-    format!("{}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z", time.date())
+    format!(
+        "{}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z",
+        time.date()
+    )
 }
 
 /// `YYYYMMDDHHMM` in UTC: the start of an archive's name.
 pub fn stamp(time: SystemTime) -> String {
-    rfc3339(time).chars().filter(char::is_ascii_digit).take(12).collect()
+    rfc3339(time)
+        .chars()
+        .filter(char::is_ascii_digit)
+        .take(12)
+        .collect()
 }
 
 /// Parses RFC 3339 with any offset and fraction; `None` if it is anything else or before 1970.
@@ -43,15 +50,23 @@ pub fn parse_http_date(text: &str) -> Option<SystemTime> {
 
 /// Whether at least `span` has passed between `since` and `now`.
 pub fn passed(since: SystemTime, span: Duration, now: SystemTime) -> bool {
-    now.duration_since(since).is_ok_and(|elapsed| elapsed >= span)
+    now.duration_since(since)
+        .is_ok_and(|elapsed| elapsed >= span)
 }
 
 /// Offset of this clock from another one, in seconds, and the margin of error. The other clock reported its time, in whole
 /// seconds, between `sent` and `received`.
 pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f64, f64) {
-    let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let since = |time: SystemTime| {
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_secs_f64()
+    };
     let (theirs, sent, received) = (since(theirs) + 0.5, since(sent), since(received));
-    (f64::midpoint(sent, received) - theirs, 0.5 + (received - sent).abs() / 2.0)
+    (
+        f64::midpoint(sent, received) - theirs,
+        0.5 + (received - sent).abs() / 2.0,
+    )
 }
 
 /// The same offset, from the date of a response that has begun, to a request that was `sent`; `None` without a date.
@@ -94,7 +109,12 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
 /// Formats a duration as Go does: `12.345ms`, `1m30s`, `0s`.
 pub fn duration(span: Duration) -> String {
     let fraction = |nanos: u128, unit: u128| {
-        let text = format!("{}.{:0width$}", nanos / unit, nanos % unit, width = unit.ilog10() as usize);
+        let text = format!(
+            "{}.{:0width$}",
+            nanos / unit,
+            nanos % unit,
+            width = unit.ilog10() as usize
+        );
         text.trim_end_matches('0').trim_end_matches('.').to_owned()
     };
     match span.as_nanos() {
@@ -103,7 +123,10 @@ pub fn duration(span: Duration) -> String {
         nanos @ 1_000..1_000_000 => format!("{}µs", fraction(nanos, 1_000)),
         nanos @ 1_000_000..1_000_000_000 => format!("{}ms", fraction(nanos, 1_000_000)),
         nanos => {
-            let (minutes, seconds) = (span.as_secs() / 60, fraction(nanos % 60_000_000_000, 1_000_000_000));
+            let (minutes, seconds) = (
+                span.as_secs() / 60,
+                fraction(nanos % 60_000_000_000, 1_000_000_000),
+            );
             match (minutes / 60, minutes % 60) {
                 (0, 0) => format!("{seconds}s"),
                 (0, minutes) => format!("{minutes}m{seconds}s"),
@@ -170,7 +193,10 @@ mod tests {
     fn offsets_and_fractions_are_parsed_and_nonsense_rejected() {
         let base = UNIX_EPOCH + Duration::from_secs(1_704_067_200);
         assert_eq!(parse_rfc3339("2024-01-01T02:00:00+02:00"), Some(base));
-        assert_eq!(parse_rfc3339("2023-12-31t19:00:00.5-05:00"), Some(base + Duration::from_millis(500)));
+        assert_eq!(
+            parse_rfc3339("2023-12-31t19:00:00.5-05:00"),
+            Some(base + Duration::from_millis(500))
+        );
         for bad in [
             "",
             "2024-01-01",

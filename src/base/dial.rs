@@ -63,7 +63,12 @@ impl Dialer {
     /// Connections to any server that this machine trusts.
     pub(crate) fn new(stop: &Stop) -> anyhow::Result<Self> {
         let tls = tls::client_config(&Trust::System, &Identity::default())?;
-        Ok(Self { tls: Some(tls), server_name: None, proxy: None, stop: stop.clone() })
+        Ok(Self {
+            tls: Some(tls),
+            server_name: None,
+            proxy: None,
+            stop: stop.clone(),
+        })
     }
 
     /// ureq over these connections.
@@ -75,24 +80,38 @@ impl Dialer {
     /// Connects to the server of `uri` within `left`; an error names a proxy or handshake that failed.
     pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
         // `Io` would mean that the request may have been sent.
-        self.connected(uri, left).map_err(|error| ureq::Error::Other(Box::new(error)))
+        self.connected(uri, left)
+            .map_err(|error| ureq::Error::Other(Box::new(error)))
     }
 
     fn connected(&self, uri: &Uri, left: Duration) -> io::Result<Stream> {
         let end = Instant::now().checked_add(left);
-        let left = || end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+        let left = || {
+            end.map_or(Duration::MAX, |end| {
+                end.saturating_duration_since(Instant::now())
+            })
+        };
         let server = place(uri);
         let proxy = match &self.proxy {
             Some(proxy) => Some(proxy.clone()),
             None => Proxy::before(uri).map_err(|error| invalid(format!("{error:#}")))?,
         };
-        let (host, port) = proxy.as_ref().map_or(server, |proxy| (&*proxy.host, proxy.port));
+        let (host, port) = proxy
+            .as_ref()
+            .map_or(server, |proxy| (&*proxy.host, proxy.port));
         let by_proxy = |error| within(error, &format!("proxy `{host}:{port}`"));
         let opened = self.open(host, port, &left);
-        let (tcp, hook) = opened.map_err(|error| if proxy.is_some() { by_proxy(error) } else { error })?;
+        let (tcp, hook) = opened.map_err(|error| {
+            if proxy.is_some() {
+                by_proxy(error)
+            } else {
+                error
+            }
+        })?;
         let limit = || {
             let limit = Some(left().min(HANDSHAKE_TIMEOUT).max(Duration::from_millis(1)));
-            tcp.set_read_timeout(limit).and_then(|()| tcp.set_write_timeout(limit))
+            tcp.set_read_timeout(limit)
+                .and_then(|()| tcp.set_write_timeout(limit))
         };
         let mut io: Box<dyn Io> = Box::new(tcp.try_clone()?);
         if let Some(proxy) = &proxy {
@@ -102,7 +121,10 @@ impl Dialer {
         let mut certificate = None;
         if uri.scheme_str() == Some("https") {
             limit()?;
-            let config = self.tls.as_ref().ok_or_else(|| invalid("TLS is not set up"))?;
+            let config = self
+                .tls
+                .as_ref()
+                .ok_or_else(|| invalid("TLS is not set up"))?;
             let name = match &self.server_name {
                 Some(name) => name.clone(),
                 None => tls::server_name(server.0).map_err(invalid)?,
@@ -110,10 +132,20 @@ impl Dialer {
             (io, certificate) = handshake(io, config, name)
                 .map_err(|e| within(e, &format!("TLS with `{}:{}`", server.0, server.1)))?;
         }
-        Ok(Stream { io, tcp, certificate, _hook: hook })
+        Ok(Stream {
+            io,
+            tcp,
+            certificate,
+            _hook: hook,
+        })
     }
 
-    fn open(&self, host: &str, port: u16, left: &dyn Fn() -> Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
+    fn open(
+        &self,
+        host: &str,
+        port: u16,
+        left: &dyn Fn() -> Duration,
+    ) -> io::Result<(Arc<TcpStream>, Hook)> {
         let mut failure = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
         for (rest, address) in (1..=addresses.len() as u32).rev().zip(addresses) {
@@ -151,14 +183,20 @@ fn pass(mut io: Box<dyn Io>, proxy: &Proxy, (host, port): (&str, u16)) -> io::Re
         let config = config.map_err(|error| invalid(format!("{error:#}")))?;
         io = handshake(io, &config, tls::server_name(&proxy.host).map_err(invalid)?)?.0;
     }
-    let connect = if proxy.scheme == Scheme::Socks5 { socks5 } else { tunnel };
+    let connect = if proxy.scheme == Scheme::Socks5 {
+        socks5
+    } else {
+        tunnel
+    };
     connect(&mut *io, proxy, host, port).map(|()| io)
 }
 
 impl Stream {
     /// Limits the duration of each read and write.
     pub(crate) fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
-        self.tcp.set_read_timeout(Some(read)).and_then(|()| self.tcp.set_write_timeout(Some(write)))
+        self.tcp
+            .set_read_timeout(Some(read))
+            .and_then(|()| self.tcp.set_write_timeout(Some(write)))
     }
 
     /// Whether an idle connection can be reused: no pending data, and not closed.
@@ -166,7 +204,8 @@ impl Stream {
         if self.tcp.set_nonblocking(true).is_err() {
             return false;
         }
-        let quiet = matches!(self.tcp.peek(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+        let quiet =
+            matches!(self.tcp.peek(&mut [0]), Err(e) if e.kind() == io::ErrorKind::WouldBlock);
         self.tcp.set_nonblocking(false).is_ok() && quiet
     }
 }
@@ -206,11 +245,27 @@ impl fmt::Debug for Dialer {
 impl Connector<()> for Dialer {
     type Out = Connection;
 
-    fn connect(&self, details: &ConnectionDetails, _: Option<()>) -> Result<Option<Connection>, ureq::Error> {
-        let stream =
-            self.dial(details.uri, details.timeout.not_zero().map_or(Duration::MAX, |left| *left))?;
-        let (input, output) = (details.config.input_buffer_size(), details.config.output_buffer_size());
-        Ok(Some(Connection { stream, buffers: LazyBuffers::new(input, output), broken: false }))
+    fn connect(
+        &self,
+        details: &ConnectionDetails,
+        _: Option<()>,
+    ) -> Result<Option<Connection>, ureq::Error> {
+        let stream = self.dial(
+            details.uri,
+            details
+                .timeout
+                .not_zero()
+                .map_or(Duration::MAX, |left| *left),
+        )?;
+        let (input, output) = (
+            details.config.input_buffer_size(),
+            details.config.output_buffer_size(),
+        );
+        Ok(Some(Connection {
+            stream,
+            buffers: LazyBuffers::new(input, output),
+            broken: false,
+        }))
     }
 }
 
@@ -253,14 +308,21 @@ impl Transport for Connection {
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         let timeout = timeout.for_write();
-        self.stream.tcp.set_write_timeout(timeout.not_zero().map(|limit| *limit))?;
-        let sent = self.stream.write_all(&self.buffers.output()[..amount]).and_then(|()| self.stream.flush());
+        self.stream
+            .tcp
+            .set_write_timeout(timeout.not_zero().map(|limit| *limit))?;
+        let sent = self
+            .stream
+            .write_all(&self.buffers.output()[..amount])
+            .and_then(|()| self.stream.flush());
         sent.map_err(|error| self.failed(error, timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         let timeout = timeout.for_read();
-        self.stream.tcp.set_read_timeout(timeout.not_zero().map(|limit| *limit))?;
+        self.stream
+            .tcp
+            .set_read_timeout(timeout.not_zero().map(|limit| *limit))?;
         let amount = loop {
             match self.stream.read(self.buffers.input_append_buf()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -292,7 +354,10 @@ fn handshake(
     while connection.is_handshaking() {
         connection.complete_io(&mut io)?;
     }
-    let shown = connection.peer_certificates().and_then(|chain| chain.first()).cloned();
+    let shown = connection
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .cloned();
     Ok((Box::new(StreamOwned::new(connection, io)), shown))
 }
 
@@ -313,7 +378,10 @@ fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
         Some(200..=299) => Ok(()),
         code => {
             let reason = response.reason.unwrap_or_default();
-            Err(invalid(format!("it refused to connect to `{target}`: {} {reason}", code.unwrap_or(0))))
+            Err(invalid(format!(
+                "it refused to connect to `{target}`: {} {reason}",
+                code.unwrap_or(0)
+            )))
         }
     }
 }
@@ -334,8 +402,14 @@ pub(crate) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
 
 /// Connects through a SOCKS5 proxy (RFC 1928 and 1929).
 fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<()> {
-    let short = |text: &str| u8::try_from(text.len()).map_err(|_| invalid("a name is longer than 255 bytes"));
-    io.write_all(if proxy.login.is_some() { &[5, 2, 0, 2] } else { &[5, 1, 0] })?;
+    let short = |text: &str| {
+        u8::try_from(text.len()).map_err(|_| invalid("a name is longer than 255 bytes"))
+    };
+    io.write_all(if proxy.login.is_some() {
+        &[5, 2, 0, 2]
+    } else {
+        &[5, 1, 0]
+    })?;
     let mut answer = [0; 2];
     io.read_exact(&mut answer)?;
     match (answer, &proxy.login) {
@@ -374,7 +448,10 @@ fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
     io.read_exact(&mut reply)?;
     if reply[0] != 5 || reply[1] != 0 {
         let target = authority(host, port);
-        return Err(invalid(format!("it refused to connect to `{target}`: code {}", reply[1])));
+        return Err(invalid(format!(
+            "it refused to connect to `{target}`: code {}",
+            reply[1]
+        )));
     }
     let length = match reply[3] {
         1 => 4,

@@ -28,7 +28,10 @@ struct Line<T> {
 
 impl<T> Default for Line<T> {
     fn default() -> Self {
-        Self { asleep: BTreeMap::new(), ready: BTreeMap::new() }
+        Self {
+            asleep: BTreeMap::new(),
+            ready: BTreeMap::new(),
+        }
     }
 }
 
@@ -82,7 +85,11 @@ impl<K: Eq + Hash + Clone, T> FairQueue<K, T> {
     /// Removes an entry.
     pub fn remove(&mut self, number: u64) -> Option<T> {
         let key = self.keys.remove(&number)?;
-        self.change(&key, |line| line.asleep.remove(&number).or_else(|| line.ready.remove(&number)))
+        self.change(&key, |line| {
+            line.asleep
+                .remove(&number)
+                .or_else(|| line.ready.remove(&number))
+        })
     }
 
     /// Whether an entry still waits.
@@ -112,7 +119,10 @@ impl<K: Eq + Hash + Clone, T> FairQueue<K, T> {
 
     /// The number of entries of `key`.
     pub fn len_of(&self, key: &K) -> usize {
-        self.lines.get(key).and_then(Line::rank).map_or(0, |(length, _)| length)
+        self.lines
+            .get(key)
+            .and_then(Line::rank)
+            .map_or(0, |(length, _)| length)
     }
 
     /// The newest entry of `key`.
@@ -130,7 +140,10 @@ impl<K: Eq + Hash + Clone, T> FairQueue<K, T> {
 
     /// Every line, the longest first, among equals that with the oldest entry: its oldest entry, and its key.
     pub fn longest(&self) -> impl Iterator<Item = (u64, &K)> {
-        self.ranks.iter().rev().map(|((_, Reverse(oldest)), key)| (*oldest, key))
+        self.ranks
+            .iter()
+            .rev()
+            .map(|((_, Reverse(oldest)), key)| (*oldest, key))
     }
 
     /// The oldest entry of all.
@@ -143,7 +156,10 @@ impl<K: Eq + Hash + Clone, T> FairQueue<K, T> {
 
     /// All entries that are asleep.
     pub fn asleep(&self) -> impl Iterator<Item = (u64, &T)> {
-        self.lines.values().flat_map(|line| &line.asleep).map(|(number, entry)| (*number, entry))
+        self.lines
+            .values()
+            .flat_map(|line| &line.asleep)
+            .map(|(number, entry)| (*number, entry))
     }
 
     /// Changes a line, and what is known about it.
@@ -191,7 +207,13 @@ mod tests {
 
     #[test]
     fn fronts_are_the_first_ready_entries_in_order() {
-        let mut queue = queue(&[('a', false), ('b', true), ('b', true), ('a', true), ('c', false)]);
+        let mut queue = queue(&[
+            ('a', false),
+            ('b', true),
+            ('b', true),
+            ('a', true),
+            ('c', false),
+        ]);
         assert_eq!(fronts(&queue), [(1, 'b'), (3, 'a')]);
         assert_eq!(queue.wake(0), Some(&0));
         assert_eq!(fronts(&queue), [(0, 'a'), (1, 'b')]);
@@ -206,12 +228,24 @@ mod tests {
     #[test]
     fn longest_lines_count_entries_asleep_and_ready() {
         for (entries, expected) in [
-            (&[('a', true), ('b', false), ('b', true)][..], vec![(1, 'b'), (0, 'a')]),
-            (&[('a', false), ('b', false), ('a', true)], vec![(0, 'a'), (1, 'b')]),
-            (&[('a', true), ('b', true), ('c', true)], vec![(0, 'a'), (1, 'b'), (2, 'c')]),
+            (
+                &[('a', true), ('b', false), ('b', true)][..],
+                vec![(1, 'b'), (0, 'a')],
+            ),
+            (
+                &[('a', false), ('b', false), ('a', true)],
+                vec![(0, 'a'), (1, 'b')],
+            ),
+            (
+                &[('a', true), ('b', true), ('c', true)],
+                vec![(0, 'a'), (1, 'b'), (2, 'c')],
+            ),
         ] {
             let queue = queue(entries);
-            let found: Vec<_> = queue.longest().map(|(number, key)| (number, *key)).collect();
+            let found: Vec<_> = queue
+                .longest()
+                .map(|(number, key)| (number, *key))
+                .collect();
             assert_eq!(found, expected, "{entries:?}");
         }
     }

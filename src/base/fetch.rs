@@ -26,7 +26,9 @@ const MAX_ATTEMPTS: u32 = 5;
 /// HTTPS trusts this machine's authorities; proxies come from the environment.
 fn agent(url: &str, limit: Duration, stop: &Stop) -> anyhow::Result<ureq::Agent> {
     // An unusable proxy is an error at once.
-    url.parse().ok().map_or(Ok(None), |url| Proxy::before(&url))?;
+    url.parse()
+        .ok()
+        .map_or(Ok(None), |url| Proxy::before(&url))?;
     let config = ureq::Agent::config_builder()
         .timeout_global(Some(limit))
         .http_status_as_error(false)
@@ -76,7 +78,10 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
                 error.to_string().replace(url, &shown)
             }
         };
-        ensure!(attempts.again(false), "failed to upload to `{shown}`: {why}");
+        ensure!(
+            attempts.again(false),
+            "failed to upload to `{shown}`: {why}"
+        );
         log::info!("`{shown}`: {why}; trying again");
     }
 }
@@ -85,10 +90,16 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
 pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
     let agent = agent(url, FETCH_TIMEOUT, &Stop::new())?;
     let failed = || format!("failed to fetch `{}`", short(url));
-    let response = agent.get(url).call().map_err(tls::explained).with_context(failed)?;
+    let response = agent
+        .get(url)
+        .call()
+        .map_err(tls::explained)
+        .with_context(failed)?;
     let status = response.status();
     if status.as_u16() > 399 {
-        return Err(Error::msg(status).context("the server answered").context(failed()));
+        return Err(Error::msg(status)
+            .context("the server answered")
+            .context(failed()));
     }
     small::read_from(response.into_body().into_reader(), limit).with_context(failed)
 }

@@ -10,7 +10,9 @@ pub use crate::yaml::fuzz::consistent as yaml;
 /// Any bytes are compiled as a pattern or refused, a compiled pattern matches in linear time, and quoted text matches
 /// itself.
 pub fn pattern(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
     match compile(text) {
         Ok(pattern) => _ = pattern.is_match(&"ab1 \n".repeat(200)),
         Err(why) => assert!(!why.is_empty()),

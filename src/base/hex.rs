@@ -9,13 +9,23 @@ use ring::digest::{Context, Digest, SHA256};
 
 /// Two lower-case digits for each byte.
 pub fn hex(bytes: impl AsRef<[u8]>) -> String {
-    bytes.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Percent-encodes everything but ASCII letters, digits and `-._~`.
 pub fn percent_encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    let encoded = |byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    let encoded = |byte| {
+        if plain(byte) {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
     text.bytes().map(encoded).collect()
 }
 
@@ -64,7 +74,11 @@ pub struct Hashing<W> {
 impl<W> Hashing<W> {
     /// Passes everything on to `inner`.
     pub fn new(inner: W) -> Self {
-        Self { inner, digest: Context::new(&SHA256), size: 0 }
+        Self {
+            inner,
+            digest: Context::new(&SHA256),
+            size: 0,
+        }
     }
 
     /// The writer, and the hash.

@@ -74,7 +74,10 @@ pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
 
 /// The elements of an iterator as a list.
 pub fn list<T: Serialize>(elements: impl IntoIterator<Item = T>) -> Value {
-    elements.into_iter().map(|element| value(&element)).collect()
+    elements
+        .into_iter()
+        .map(|element| value(&element))
+        .collect()
 }
 
 /// The list under a key of an object, created if missing.
@@ -146,7 +149,10 @@ pub fn weight(value: &Value) -> usize {
             Value::Object(map) if map.is_empty() => 0,
             Value::Object(map) => {
                 MAP_BYTES
-                    + map.iter().map(|(key, value)| ENTRY_BYTES + key.len() + weight(value)).sum::<usize>()
+                    + map
+                        .iter()
+                        .map(|(key, value)| ENTRY_BYTES + key.len() + weight(value))
+                        .sum::<usize>()
             }
             _ => 0,
         }
@@ -157,7 +163,10 @@ pub struct Bounded<'b>(pub &'b mut usize);
 
 impl Bounded<'_> {
     fn take<E: Error>(&mut self, bytes: usize) -> Result<(), E> {
-        *self.0 = self.0.checked_sub(bytes).ok_or_else(|| E::custom("it takes too much memory"))?;
+        *self.0 = self
+            .0
+            .checked_sub(bytes)
+            .ok_or_else(|| E::custom("it takes too much memory"))?;
         Ok(())
     }
 
@@ -229,7 +238,9 @@ impl<'de> Visitor<'de> for Bounded<'_> {
 }
 
 /// Deserializes at most `MAX_ENTRIES` entries, none from `null`.
-pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Vec<T>, D::Error> {
+pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    input: D,
+) -> Result<Vec<T>, D::Error> {
     struct Entries<T>(PhantomData<T>);
     impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
         type Value = Vec<T>;
@@ -246,7 +257,9 @@ pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Resu
             let mut list = Vec::new();
             while let Some(item) = items.next_element()? {
                 if list.len() == MAX_ENTRIES {
-                    return Err(A::Error::custom(format_args!("a list has more than {MAX_ENTRIES} entries")));
+                    return Err(A::Error::custom(format_args!(
+                        "a list has more than {MAX_ENTRIES} entries"
+                    )));
                 }
                 list.push(item);
             }
@@ -304,7 +317,9 @@ impl<'de> Visitor<'de> for Page<'_> {
 }
 
 /// Reads a value that may be null instead of absent.
-pub fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(input: D) -> Result<T, D::Error> {
+pub fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    input: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(input)?.unwrap_or_default())
 }
 
@@ -314,7 +329,10 @@ pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 /// Reads a string in which bytes that are not UTF-8 are replaced.
-pub fn lossy<'de, D: Deserializer<'de>, T>(input: D, make: impl FnOnce(&str) -> T) -> Result<T, D::Error> {
+pub fn lossy<'de, D: Deserializer<'de>, T>(
+    input: D,
+    make: impl FnOnce(&str) -> T,
+) -> Result<T, D::Error> {
     struct Bytes<F>(F);
     impl<T, F: FnOnce(&str) -> T> Visitor<'_> for Bytes<F> {
         type Value = T;
@@ -354,7 +372,12 @@ mod tests {
         });
         assert_eq!(ours, expected);
         assert_eq!(
-            [super::json!(null), super::json!([]), super::json!({}), super::json!(text)],
+            [
+                super::json!(null),
+                super::json!([]),
+                super::json!({}),
+                super::json!(text)
+            ],
             [theirs!(null), theirs!([]), theirs!({}), theirs!(text)]
         );
     }
@@ -384,11 +407,18 @@ mod bounded_tests {
 
     #[test]
     fn small_text_that_expands_to_a_large_tree_is_refused() {
-        for (unit, count) in [("{\"\":0}", 200_000), ("0", 3_000_000), ("[]", 3_000_000), ("\"\"", 3_000_000)]
-        {
+        for (unit, count) in [
+            ("{\"\":0}", 200_000),
+            ("0", 3_000_000),
+            ("[]", 3_000_000),
+            ("\"\"", 3_000_000),
+        ] {
             let text = format!("[{}{unit}]", format!("{unit},").repeat(count));
             let error = from_slice(text.as_bytes()).unwrap_err().to_string();
-            assert!(error.contains("it takes too much memory"), "{unit}: {error}");
+            assert!(
+                error.contains("it takes too much memory"),
+                "{unit}: {error}"
+            );
         }
         assert!(weight(&from_slice(br#"[{"a":"b"}]"#).unwrap()) > MAP_BYTES);
     }
@@ -401,7 +431,10 @@ mod page_tests {
     #[test]
     fn saved_list_is_an_object_with_items_or_a_plain_list() {
         for (text, names) in [
-            (r#"{"metadata": {}, "items": [{"name": "a"}, {"name": "b"}]}"#, &["a", "b"][..]),
+            (
+                r#"{"metadata": {}, "items": [{"name": "a"}, {"name": "b"}]}"#,
+                &["a", "b"][..],
+            ),
             (r#"[{"name": "a"}, {"name": "b"}]"#, &["a", "b"]),
             (r#"{"items": null}"#, &[]),
             ("[]", &[]),
@@ -411,10 +444,16 @@ mod page_tests {
                 found.push(item["name"].as_str().unwrap_or_default().to_owned());
                 true
             };
-            Page(&mut keep).deserialize(&mut serde_json::Deserializer::from_str(text)).unwrap();
+            Page(&mut keep)
+                .deserialize(&mut serde_json::Deserializer::from_str(text))
+                .unwrap();
             assert_eq!(found, names, "{text}");
         }
         let mut keep = |_| true;
-        assert!(Page(&mut keep).deserialize(&mut serde_json::Deserializer::from_str("3")).is_err());
+        assert!(
+            Page(&mut keep)
+                .deserialize(&mut serde_json::Deserializer::from_str("3"))
+                .is_err()
+        );
     }
 }

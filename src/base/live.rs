@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 use crate::{lock, sys};
 
 /// Size of a terminal that does not report one.
-const DEFAULT_SIZE: Size = Size { columns: 80, rows: 24 };
+const DEFAULT_SIZE: Size = Size {
+    columns: 80,
+    rows: 24,
+};
 /// Minimum time between two redraws.
 pub const INTERVAL: Duration = Duration::from_millis(100);
 
@@ -45,7 +48,10 @@ pub fn possible() -> bool {
 pub fn size() -> Size {
     let (columns, rows) = sys::terminal_size(std::io::stderr()).unwrap_or_default();
     let or = |found: usize, usual: usize| if found == 0 { usual } else { found };
-    Size { columns: or(columns, DEFAULT_SIZE.columns), rows: or(rows, DEFAULT_SIZE.rows) }
+    Size {
+        columns: or(columns, DEFAULT_SIZE.columns),
+        rows: or(rows, DEFAULT_SIZE.rows),
+    }
 }
 
 /// Replaces the drawn lines; an empty list removes them.
@@ -67,7 +73,10 @@ pub fn around<T>(write: impl FnOnce() -> T) -> T {
     put(&screen.erasure(size().columns));
     let written = write();
     // Frequent output does not redraw the frame each time: the next tick does.
-    if screen.latest.is_none_or(|latest| latest.elapsed() >= INTERVAL) {
+    if screen
+        .latest
+        .is_none_or(|latest| latest.elapsed() >= INTERVAL)
+    {
         let text = screen.frame(size().columns);
         put(&text);
     }
@@ -91,13 +100,26 @@ struct Screen {
 
 impl Screen {
     const fn new() -> Self {
-        Self { lines: Vec::new(), drawn: Vec::new(), columns: 0, latest: None }
+        Self {
+            lines: Vec::new(),
+            drawn: Vec::new(),
+            columns: 0,
+            latest: None,
+        }
     }
 
     /// Moves up to the first line. A terminal that became narrower has wrapped the lines.
     fn up(&self, columns: usize) -> String {
-        let rows: usize = self.drawn.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum();
-        if rows == 0 { String::new() } else { format!("\r\x1b[{rows}A") }
+        let rows: usize = self
+            .drawn
+            .iter()
+            .map(|width| width.div_ceil(columns.max(1)).max(1))
+            .sum();
+        if rows == 0 {
+            String::new()
+        } else {
+            format!("\r\x1b[{rows}A")
+        }
     }
 
     fn erasure(&mut self, columns: usize) -> String {
@@ -110,7 +132,11 @@ impl Screen {
     }
 
     fn frame(&mut self, columns: usize) -> String {
-        let mut text = if columns == self.columns { self.up(columns) } else { self.erasure(columns) };
+        let mut text = if columns == self.columns {
+            self.up(columns)
+        } else {
+            self.erasure(columns)
+        };
         for line in &self.lines {
             let _ = writeln!(text, "{}\x1b[K", line.text);
         }
@@ -135,13 +161,20 @@ mod tests {
 
     impl Terminal {
         fn new(columns: usize) -> Self {
-            Self { rows: vec![Vec::new()], at: (0, 0), columns }
+            Self {
+                rows: vec![Vec::new()],
+                at: (0, 0),
+                columns,
+            }
         }
 
         /// Wraps long lines, as terminals do when they become narrower.
         fn resize(&mut self, columns: usize) {
             let (row, _) = self.at;
-            let above: usize = self.rows[..row].iter().map(|row| row.len().div_ceil(columns).max(1)).sum();
+            let above: usize = self.rows[..row]
+                .iter()
+                .map(|row| row.len().div_ceil(columns).max(1))
+                .sum();
             self.rows = (self.rows.iter())
                 .flat_map(|row| match row.len() {
                     0 => vec![Vec::new()],
@@ -163,7 +196,9 @@ mod tests {
                         let body: String = rest.by_ref().take_while(char::is_ascii_digit).collect();
                         // `take_while` has consumed the letter; the text before it determines its meaning.
                         match body.parse::<usize>() {
-                            Ok(rows) => self.at.0 = self.at.0.checked_sub(rows).expect("above the screen"),
+                            Ok(rows) => {
+                                self.at.0 = self.at.0.checked_sub(rows).expect("above the screen")
+                            }
                             Err(_) => self.clear(),
                         }
                     }
@@ -175,7 +210,8 @@ mod tests {
                         self.at.1 += 1;
                     }
                 }
-                self.rows.resize(self.rows.len().max(self.at.0 + 1), Vec::new());
+                self.rows
+                    .resize(self.rows.len().max(self.at.0 + 1), Vec::new());
             }
         }
 
@@ -197,7 +233,13 @@ mod tests {
     }
 
     fn lines(texts: &[&str]) -> Vec<Line> {
-        texts.iter().map(|text| Line { text: (*text).into(), width: text.len() }).collect()
+        texts
+            .iter()
+            .map(|text| Line {
+                text: (*text).into(),
+                width: text.len(),
+            })
+            .collect()
     }
 
     #[test]
@@ -235,7 +277,10 @@ mod tests {
         let frame = screen.frame(20);
         terminal.write(&frame);
         terminal.resize(6);
-        assert_eq!(terminal.shown(), ["before", "012345", "6789ab", "cdef", "", "short"]);
+        assert_eq!(
+            terminal.shown(),
+            ["before", "012345", "6789ab", "cdef", "", "short"]
+        );
         screen.lines = lines(&["012…", "short"]);
         let frame = screen.frame(6);
         terminal.write(&frame);

@@ -19,7 +19,9 @@ use log::{Level, LevelFilter, Metadata, Record};
 use crate::{clock, live, lock, sys, visible, workflow};
 
 /// The values of `--level`.
-pub const LEVELS: [&str; 8] = ["trace", "debug", "info", "warn", "warning", "error", "fatal", "panic"];
+pub const LEVELS: [&str; 8] = [
+    "trace", "debug", "info", "warn", "warning", "error", "fatal", "panic",
+];
 
 static STYLE: OnceLock<Style> = OnceLock::new();
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -52,7 +54,11 @@ impl Tee {
         let _ = match self.left {
             0 => {
                 let full = "this log is full; what follows is not in it";
-                let full = Entry { level: Level::Warn, text: full, fields: BTreeMap::new() };
+                let full = Entry {
+                    level: Level::Warn,
+                    text: full,
+                    fields: BTreeMap::new(),
+                };
                 let full = full.json(SystemTime::now());
                 self.file.write_all(full.as_bytes())
             }
@@ -73,7 +79,13 @@ pub fn init(level: &str) {
     // Needed without colours, too: consoles of some systems must be prepared for cursor movement.
     let understood = sys::colours();
     let colour = understood && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    STYLE.get_or_init(|| if terminal { Style::Terminal { colour } } else { Style::Logfmt });
+    STYLE.get_or_init(|| {
+        if terminal {
+            Style::Terminal { colour }
+        } else {
+            Style::Logfmt
+        }
+    });
     LazyLock::force(&START);
     log::set_max_level(filter(level));
     // Only a second call fails, and then the logger is already set.
@@ -155,7 +167,11 @@ impl log::Log for Logger {
         }
         let text = record.args().to_string();
         let text = &visible::without_codes(&text);
-        let mut entry = Entry { level: record.level(), text, fields: BTreeMap::new() };
+        let mut entry = Entry {
+            level: record.level(),
+            text,
+            fields: BTreeMap::new(),
+        };
         // `Entry` accepts every pair, so this cannot fail.
         let _ = record.key_values().visit(&mut entry);
         let now = SystemTime::now();
@@ -192,8 +208,12 @@ impl<'kvs> VisitSource<'kvs> for Entry<'_> {
 
 impl Entry<'_> {
     fn logfmt(&self, now: SystemTime) -> String {
-        let mut line =
-            format!("time=\"{}\" level={} msg={}", seconds(now), name(self.level), quoted(self.text));
+        let mut line = format!(
+            "time=\"{}\" level={} msg={}",
+            seconds(now),
+            name(self.level),
+            quoted(self.text)
+        );
         for (key, value) in &self.fields {
             let _ = write!(line, " {key}={}", quoted(value));
         }
@@ -208,11 +228,21 @@ impl Entry<'_> {
             Level::Info => 36,
             Level::Debug | Level::Trace => 37,
         };
-        let paint = |text: &str| if colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() };
+        let paint = |text: &str| {
+            if colour {
+                format!("\x1b[{code}m{text}\x1b[0m")
+            } else {
+                text.to_owned()
+            }
+        };
         // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text
         // after a line feed must not look like a separate message.
         let message = visible::text(self.text).replace('\n', "\n           ");
-        let mut line = format!("{}[{:04}] ", paint(&self.level.as_str()[..4]), since.as_secs());
+        let mut line = format!(
+            "{}[{:04}] ",
+            paint(&self.level.as_str()[..4]),
+            since.as_secs()
+        );
         if self.fields.is_empty() {
             line.push_str(&message);
         } else {
@@ -245,19 +275,28 @@ impl Entry<'_> {
 
 /// The name of a level, as the original writes it.
 fn name(level: Level) -> String {
-    if level == Level::Warn { "warning".to_owned() } else { level.as_str().to_lowercase() }
+    if level == Level::Warn {
+        "warning".to_owned()
+    } else {
+        level.as_str().to_lowercase()
+    }
 }
 
 fn seconds(now: SystemTime) -> String {
     let text = clock::rfc3339(now);
-    text.split_once('.').map_or_else(|| text.clone(), |(whole, _)| format!("{whole}Z"))
+    text.split_once('.')
+        .map_or_else(|| text.clone(), |(whole, _)| format!("{whole}Z"))
 }
 
 /// The message of the last line of a log; a line that the logger has not written is its own message.
 pub fn message(log: &str) -> String {
     let line = log.lines().next_back().unwrap_or_default();
-    let message = line.split_once(" msg=").map_or(line, |(_, message)| message);
-    let Some(quoted) = message.strip_prefix('"') else { return message.to_owned() };
+    let message = line
+        .split_once(" msg=")
+        .map_or(line, |(_, message)| message);
+    let Some(quoted) = message.strip_prefix('"') else {
+        return message.to_owned();
+    };
     let (mut text, mut letters) = (String::new(), quoted.chars());
     while let Some(letter) = letters.next().filter(|letter| *letter != '"') {
         match letter {
@@ -273,7 +312,10 @@ pub fn message(log: &str) -> String {
 
 /// A value in logfmt: quoted if it contains more than letters, digits and a few other characters.
 fn quoted(value: &str) -> String {
-    if value.chars().all(|c| c.is_ascii_alphanumeric() || "-._/@^+".contains(c)) {
+    if value
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-._/@^+".contains(c))
+    {
         return value.to_owned();
     }
     let mut text = String::with_capacity(value.len() + 2);
@@ -304,18 +346,30 @@ mod tests {
     use super::*;
 
     fn fields(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
     }
 
     #[test]
     fn logfmt_equals_that_of_the_original() {
         let check = |message, pairs: &[(&str, &str)], expected: &str| {
-            let entry = Entry { level: Level::Warn, text: message, fields: fields(pairs) };
+            let entry = Entry {
+                level: Level::Warn,
+                text: message,
+                fields: fields(pairs),
+            };
             let line = entry.logfmt(UNIX_EPOCH);
-            assert_eq!(line, format!("time=\"1970-01-01T00:00:00Z\" level=warning msg={expected}\n"));
+            assert_eq!(
+                line,
+                format!("time=\"1970-01-01T00:00:00Z\" level=warning msg={expected}\n")
+            );
             let shown = message.replace('\n', "\\n").replace('\u{1}', "\\x01");
             assert!(
-                !message.is_ascii() || !pairs.is_empty() || super::message(line.trim_end()) == shown,
+                !message.is_ascii()
+                    || !pairs.is_empty()
+                    || super::message(line.trim_end()) == shown,
                 "{line}"
             );
         };
@@ -323,16 +377,31 @@ mod tests {
         check("two words", &[], "\"two words\"");
         check("a\"b\\\n\u{1}", &[], r#""a\"b\\\n\x01""#);
         check("\u{202e}\u{9b}", &[], r#""\u202e\u009b""#);
-        check("x", &[("name", "a/b"), ("dry-run", "false"), ("z", "")], "x dry-run=false name=a/b z=");
+        check(
+            "x",
+            &[("name", "a/b"), ("dry-run", "false"), ("z", "")],
+            "x dry-run=false name=a/b z=",
+        );
     }
 
     #[test]
     fn terminal_output_has_short_levels_and_no_control_characters() {
         let text = "evil\u{1b}[2J\nINFO[0000] fine";
-        let line =
-            Entry { level: Level::Info, text, fields: fields(&[]) }.terminal(Duration::from_secs(7), false);
-        assert_eq!(line, "INFO[0007] evil\\u001b[2J\n           INFO[0000] fine\n");
-        let entry = Entry { level: Level::Error, text: "x", fields: fields(&[("a", "b c")]) };
+        let line = Entry {
+            level: Level::Info,
+            text,
+            fields: fields(&[]),
+        }
+        .terminal(Duration::from_secs(7), false);
+        assert_eq!(
+            line,
+            "INFO[0007] evil\\u001b[2J\n           INFO[0000] fine\n"
+        );
+        let entry = Entry {
+            level: Level::Error,
+            text: "x",
+            fields: fields(&[("a", "b c")]),
+        };
         let line = entry.terminal(Duration::ZERO, true);
         assert!(line.starts_with("\x1b[31mERRO\x1b[0m[0000] x "), "{line}");
         assert!(line.ends_with("\x1b[31ma\x1b[0m=\"b c\"\n"), "{line}");
@@ -341,9 +410,13 @@ mod tests {
     #[test]
     fn json_lines_separate_fields_from_reserved_names() {
         let fields = fields(&[("msg", "x"), ("node", "n")]);
-        let line = Entry { level: Level::Info, text: "m\n", fields }.json(UNIX_EPOCH);
-        let expected =
-            r#"{"fields.msg":"x","level":"info","msg":"m\n","node":"n","time":"1970-01-01T00:00:00Z"}"#;
+        let line = Entry {
+            level: Level::Info,
+            text: "m\n",
+            fields,
+        }
+        .json(UNIX_EPOCH);
+        let expected = r#"{"fields.msg":"x","level":"info","msg":"m\n","node":"n","time":"1970-01-01T00:00:00Z"}"#;
         assert_eq!(line, format!("{expected}\n"));
     }
 
@@ -351,10 +424,16 @@ mod tests {
     fn full_log_is_reported_once() {
         let folder = crate::temp::Folder::new().unwrap();
         let path = folder.join("log");
-        let mut tee = Tee { file: File::create(&path).unwrap(), left: 25 };
+        let mut tee = Tee {
+            file: File::create(&path).unwrap(),
+            left: 25,
+        };
         ["0123456789\n"; 5].iter().for_each(|line| tee.write(line));
         let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.starts_with("0123456789\n0123456789\n{") && text.lines().count() == 3, "{text}");
+        assert!(
+            text.starts_with("0123456789\n0123456789\n{") && text.lines().count() == 3,
+            "{text}"
+        );
     }
 
     #[test]

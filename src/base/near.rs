@@ -17,8 +17,11 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
         .filter_map(|candidate| {
             let letters = plain(candidate);
             // A prefix of a known word is an abbreviation of it.
-            let distance =
-                if letters.starts_with(&given) { 0 } else { strsim::osa_distance(&given, &letters) };
+            let distance = if letters.starts_with(&given) {
+                0
+            } else {
+                strsim::osa_distance(&given, &letters)
+            };
             let rank = (distance, letters != given);
             (distance <= limit && distance < letters.len()).then_some((rank, candidate))
         })
@@ -27,7 +30,12 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
     found.dedup_by_key(|(_, candidate)| *candidate);
     // Words less similar than the best match are noise.
     let nearest = found.first().map(|(rank, _)| *rank);
-    found.into_iter().take_while(|(rank, _)| Some(*rank) == nearest).map(|(_, word)| word).take(3).collect()
+    found
+        .into_iter()
+        .take_while(|(rank, _)| Some(*rank) == nearest)
+        .map(|(_, word)| word)
+        .take(3)
+        .collect()
 }
 
 /// `; did you mean ...?`, or nothing.
@@ -38,7 +46,11 @@ pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String 
 /// `; did you mean ...?` with these words, or nothing.
 pub fn asked<T: Into<String>>(words: impl IntoIterator<Item = T>) -> String {
     let words: Vec<String> = words.into_iter().map(Into::into).collect();
-    if words.is_empty() { String::new() } else { format!("; did you mean `{}`?", words.join("` or `")) }
+    if words.is_empty() {
+        String::new()
+    } else {
+        format!("; did you mean `{}`?", words.join("` or `"))
+    }
 }
 
 #[cfg(test)]
@@ -47,8 +59,10 @@ mod tests {
 
     #[test]
     fn near_words_are_suggested() {
-        let known =
-            ["run", "status", "wait", "retrieve", "results", "logs", "delete", "gen", "images", "e2e"];
+        let known = [
+            "run", "status", "wait", "retrieve", "results", "logs", "delete", "gen", "images",
+            "e2e",
+        ];
         for (word, expected) in [
             ("rnu", &["run"][..]),
             ("statsu", &["status"]),
@@ -66,9 +80,21 @@ mod tests {
         ] {
             assert_eq!(near(word, known), expected, "{word}");
         }
-        assert_eq!(near("systemd_logs", ["e2e", "systemd-logs"]), ["systemd-logs"]);
-        assert_eq!(near("kube-config", ["kubeconfigs", "kubeconfig"]), ["kubeconfig"]);
-        assert_eq!(near("kube-config", ["kubeconfig", "context"]), ["kubeconfig"]);
-        assert_eq!(hint("aple", ["apple", "ample"]), "; did you mean `apple` or `ample`?");
+        assert_eq!(
+            near("systemd_logs", ["e2e", "systemd-logs"]),
+            ["systemd-logs"]
+        );
+        assert_eq!(
+            near("kube-config", ["kubeconfigs", "kubeconfig"]),
+            ["kubeconfig"]
+        );
+        assert_eq!(
+            near("kube-config", ["kubeconfig", "context"]),
+            ["kubeconfig"]
+        );
+        assert_eq!(
+            hint("aple", ["apple", "ample"]),
+            "; did you mean `apple` or `ample`?"
+        );
     }
 }

@@ -41,9 +41,15 @@ impl Metrics {
             let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
         }
         for (labels, value) in samples {
-            let labels = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text)));
+            let labels = labels
+                .iter()
+                .map(|(label, text)| format!("{label}=\"{}\"", escaped(text)));
             let labels = labels.joined(",");
-            let labels = if labels.is_empty() { labels } else { format!("{{{labels}}}") };
+            let labels = if labels.is_empty() {
+                labels
+            } else {
+                format!("{{{labels}}}")
+            };
             let _ = writeln!(self.0, "{name}{suffix}{labels} {value}");
         }
     }
@@ -56,7 +62,9 @@ impl Metrics {
 }
 
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -67,7 +75,14 @@ mod tests {
     fn families_without_samples_are_omitted_and_labels_escaped() {
         let mut metrics = Metrics::default();
         metrics.gauge("a", "None.", []);
-        metrics.gauge("b", "Some.", [(vec![("x", "1".into()), ("y", "\"\\\n".into())], 0.5), (vec![], 1e9)]);
+        metrics.gauge(
+            "b",
+            "Some.",
+            [
+                (vec![("x", "1".into()), ("y", "\"\\\n".into())], 0.5),
+                (vec![], 1e9),
+            ],
+        );
         metrics.counter("c", "Counted.", [(vec![], 3.0)]);
         assert_eq!(
             metrics.finish(),

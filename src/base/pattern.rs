@@ -17,22 +17,32 @@ const MAX_REPEAT: u32 = 1000;
 /// Maximum memory of a compiled pattern; the longest skip lists need a tenth.
 const MAX_PATTERN_BYTES: usize = 32 << 20;
 const POSIX: &[&str] = &[
-    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space",
-    "upper", "word", "xdigit",
+    "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
+    "space", "upper", "word", "xdigit",
 ];
 
 /// Compiles a Go pattern; the error names the rejected pattern and the reason.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
-    let mut reader = Translator { rest: pattern.chars().peekable(), out: String::new() };
+    let mut reader = Translator {
+        rest: pattern.chars().peekable(),
+        out: String::new(),
+    };
     let translated = reader.whole();
     let compiled = translated.and_then(|()| {
-        RegexBuilder::new(&reader.out).size_limit(MAX_PATTERN_BYTES).build().map_err(|error| match error {
-            regex::Error::CompiledTooBig(_) => "too large; repeat less".into(),
-            // The lines before show the translation.
-            other => {
-                other.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
-            }
-        })
+        RegexBuilder::new(&reader.out)
+            .size_limit(MAX_PATTERN_BYTES)
+            .build()
+            .map_err(|error| match error {
+                regex::Error::CompiledTooBig(_) => "too large; repeat less".into(),
+                // The lines before show the translation.
+                other => other
+                    .to_string()
+                    .lines()
+                    .last()
+                    .unwrap_or_default()
+                    .trim_start_matches("error: ")
+                    .to_owned(),
+            })
     });
     compiled.map_err(|reason| format!("`{}` is not a valid pattern: {reason}", cut(pattern, 80)))
 }
@@ -105,7 +115,10 @@ impl Translator<'_> {
     /// The text up to `end`, which is skipped.
     fn until(&mut self, end: char) -> Result<String, String> {
         let text = std::iter::from_fn(|| self.rest.next_if(|c| *c != end)).collect();
-        self.rest.next().map(|_| text).ok_or_else(|| format!("missing closing `{end}`"))
+        self.rest
+            .next()
+            .map(|_| text)
+            .ok_or_else(|| format!("missing closing `{end}`"))
     }
 
     /// A counted repetition after its `{`; `None` if that is only a brace, as in Go.
@@ -115,12 +128,15 @@ impl Translator<'_> {
             std::iter::from_fn(|| ahead.next_if(|c| c.is_ascii_digit() || *c == ',')).collect();
         let (low, high) = text.split_once(',').unwrap_or((&text, "0"));
         // For Go, a number with a leading zero is not a count.
-        let is_count =
-            |text: &str| text == "0" || !text.is_empty() && !text.starts_with('0') && !text.contains(',');
+        let is_count = |text: &str| {
+            text == "0" || !text.is_empty() && !text.starts_with('0') && !text.contains(',')
+        };
         if ahead.next() != Some('}') || !is_count(low) || !(high.is_empty() || is_count(high)) {
             return Ok(None);
         }
-        let fits = |text: &str| text.is_empty() || text.parse::<u32>().is_ok_and(|count| count <= MAX_REPEAT);
+        let fits = |text: &str| {
+            text.is_empty() || text.parse::<u32>().is_ok_and(|count| count <= MAX_REPEAT)
+        };
         if !fits(low) || !fits(high) {
             return Err(format!("`{{{text}}}` repeats more than {MAX_REPEAT} times"));
         }
@@ -144,7 +160,9 @@ impl Translator<'_> {
                 self.out.push(c);
                 match c {
                     ':' | ')' => break,
-                    'x' | 'u' | 'R' => return Err(format!("unknown flag `{c}`; RE2 has i, m, s and U")),
+                    'x' | 'u' | 'R' => {
+                        return Err(format!("unknown flag `{c}`; RE2 has i, m, s and U"));
+                    }
                     _ => {}
                 }
             }
@@ -174,7 +192,9 @@ impl Translator<'_> {
             {
                 self.rest = ahead;
                 self.out.push('-');
-                let high = self.member(c)?.ok_or("a range must end with a character, not a set")?;
+                let high = self
+                    .member(c)?
+                    .ok_or("a range must end with a character, not a set")?;
                 self.literal(high);
             }
         }
@@ -183,13 +203,20 @@ impl Translator<'_> {
 
     /// A character of a class, or `None` for a set, which is already written.
     fn member(&mut self, c: char) -> Result<Option<char>, String> {
-        if c == '\\' { self.escape(true) } else { Ok(Some(c)) }
+        if c == '\\' {
+            self.escape(true)
+        } else {
+            Ok(Some(c))
+        }
     }
 
     /// Copies `[:name:]` after its first bracket; false if that is just a bracket.
     fn posix(&mut self) -> Result<bool, String> {
         let ahead: String = self.rest.clone().collect();
-        let Some((name, _)) = ahead.strip_prefix(':').and_then(|text| text.split_once(":]")) else {
+        let Some((name, _)) = ahead
+            .strip_prefix(':')
+            .and_then(|text| text.split_once(":]"))
+        else {
             return Ok(false);
         };
         if !POSIX.contains(&name.strip_prefix('^').unwrap_or(name)) {
@@ -233,19 +260,28 @@ impl Translator<'_> {
     fn code(&mut self, first: char) -> Result<char, String> {
         let (text, base) = match first {
             'x' if self.rest.next_if_eq(&'{').is_some() => (self.until('}')?, 16),
-            'x' => (Some(self.digits(2, 16)).filter(|text| text.len() == 2).unwrap_or_default(), 16),
+            'x' => (
+                Some(self.digits(2, 16))
+                    .filter(|text| text.len() == 2)
+                    .unwrap_or_default(),
+                16,
+            ),
             first => (format!("{first}{}", self.digits(2, 8)), 8),
         };
         // For Go, one octal digit other than 0 is a back-reference.
         let fits = matches!(first, 'x' | '0') || text.len() > 1;
-        let number = u32::from_str_radix(&text, base).ok().filter(|_| fits && !text.starts_with('+'));
-        number
-            .and_then(char::from_u32)
-            .ok_or_else(|| format!("`\\{first}{text}` is not a character; RE2 has no back-references"))
+        let number = u32::from_str_radix(&text, base)
+            .ok()
+            .filter(|_| fits && !text.starts_with('+'));
+        number.and_then(char::from_u32).ok_or_else(|| {
+            format!("`\\{first}{text}` is not a character; RE2 has no back-references")
+        })
     }
 
     fn digits(&mut self, max: usize, base: u32) -> String {
-        std::iter::from_fn(|| self.rest.next_if(|c| c.is_digit(base))).take(max).collect()
+        std::iter::from_fn(|| self.rest.next_if(|c| c.is_digit(base)))
+            .take(max)
+            .collect()
     }
 
     /// A Unicode class after `\p` or `\P`, by the names that Go knows: categories and scripts.
@@ -254,7 +290,9 @@ impl Translator<'_> {
             Some('{') => self.until('}')?,
             c => c.into_iter().collect(),
         };
-        let (negated, name) = name.strip_prefix('^').map_or((negated, &*name), |rest| (!negated, rest));
+        let (negated, name) = name
+            .strip_prefix('^')
+            .map_or((negated, &*name), |rest| (!negated, rest));
         let is_known = name.starts_with(|c: char| c.is_ascii_uppercase())
             && name.chars().all(|c| c.is_ascii_alphabetic() || c == '_');
         if !is_known {
@@ -274,13 +312,20 @@ mod tests {
             assert!(compiled.is_match(text), "{pattern} matches {text:?}");
         }
         for text in others {
-            assert!(!compiled.is_match(text), "{pattern} does not match {text:?}");
+            assert!(
+                !compiled.is_match(text),
+                "{pattern} does not match {text:?}"
+            );
         }
     }
 
     #[test]
     fn patterns_match_like_go() {
-        check("kube-system|sonobuoy", &["kube-system", "my-sonobuoy-2"], &["default"]);
+        check(
+            "kube-system|sonobuoy",
+            &["kube-system", "my-sonobuoy-2"],
+            &["default"],
+        );
         check(r"[^\w-.]+", &["a b", "ä"], &["a-b.c", "-"]);
         check(r"[\d-x]", &["3", "-", "x"], &["y"]);
         check(r"[]a]", &["]", "a"], &["b"]);
@@ -364,7 +409,10 @@ mod tests {
             ("((((a{100}){100}){100}){100})", "too large"),
         ] {
             let error = compile(pattern).expect_err(pattern);
-            assert!(error.contains(words) && !error.contains('\n'), "{pattern}: {error}");
+            assert!(
+                error.contains(words) && !error.contains('\n'),
+                "{pattern}: {error}"
+            );
         }
         assert!(compile(&"(".repeat(10_000)).is_err());
         assert!(compile(&format!("{}a{}", "(".repeat(10_000), ")".repeat(10_000))).is_err());
@@ -380,14 +428,25 @@ mod tests {
     /// Random patterns, with what Go's `regexp` says about each: refused, or which inputs match.
     #[test]
     fn patterns_agree_with_go() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/patterns/go.json");
-        let said: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let inputs: Vec<&str> =
-            said["inputs"].as_array().unwrap().iter().filter_map(|input| input.as_str()).collect();
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../tests/fixtures/patterns/go.json"
+        );
+        let said: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let inputs: Vec<&str> = said["inputs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|input| input.as_str())
+            .collect();
         for case in said["cases"].as_array().unwrap() {
             let pattern = case[0].as_str().unwrap();
             let ours = compile(pattern).ok().map(|regex| {
-                inputs.iter().map(|input| if regex.is_match(input) { '1' } else { '0' }).collect::<String>()
+                inputs
+                    .iter()
+                    .map(|input| if regex.is_match(input) { '1' } else { '0' })
+                    .collect::<String>()
             });
             assert_eq!(ours.as_deref(), case[1].as_str(), "{pattern:?}");
         }

@@ -34,8 +34,15 @@ pub struct Permit<K: Eq + Hash> {
 impl<K: Eq + Hash + Clone> Quota<K> {
     /// An unused quota.
     pub fn new(total: u64, per_key: u64) -> Self {
-        let held = Mutex::new(Held { sum: 0, by_key: HashMap::new() });
-        Self(Arc::new(Inner { total, per_key, held }))
+        let held = Mutex::new(Held {
+            sum: 0,
+            by_key: HashMap::new(),
+        });
+        Self(Arc::new(Inner {
+            total,
+            per_key,
+            held,
+        }))
     }
 
     /// Acquires `amount` for `key`, unless the total or the share of `key` would be exceeded.
@@ -44,7 +51,11 @@ impl<K: Eq + Hash + Clone> Quota<K> {
         let (sum, own) = self.0.with(&held, key, amount)?;
         held.sum = sum;
         held.by_key.insert(key.clone(), own);
-        Some(Permit { quota: Arc::clone(&self.0), key: key.clone(), amount })
+        Some(Permit {
+            quota: Arc::clone(&self.0),
+            key: key.clone(),
+            amount,
+        })
     }
 
     /// The amount that `key` holds.
@@ -66,7 +77,10 @@ impl<K: Eq + Hash + Clone> Quota<K> {
 impl<K: Eq + Hash> Inner<K> {
     /// The amounts that all keys and `key` would hold with `amount` more, within the limits.
     fn with(&self, held: &Held<K>, key: &K, amount: u64) -> Option<(u64, u64)> {
-        let sum = held.sum.checked_add(amount).filter(|sum| *sum <= self.total)?;
+        let sum = held
+            .sum
+            .checked_add(amount)
+            .filter(|sum| *sum <= self.total)?;
         let own = held.by_key.get(key).copied().unwrap_or(0);
         let own = own.checked_add(amount).filter(|own| *own <= self.per_key)?;
         Some((sum, own))
@@ -95,13 +109,19 @@ mod tests {
     fn total_and_share_are_limits_and_drops_release() {
         let quota = Quota::new(10, 6);
         let first = quota.take(&"a", 6).unwrap();
-        assert!(quota.take(&"a", 1).is_none() && !quota.has(&"a", 1), "the part of one key");
+        assert!(
+            quota.take(&"a", 1).is_none() && !quota.has(&"a", 1),
+            "the part of one key"
+        );
         let second = quota.take(&"b", 4).unwrap();
         assert!(quota.take(&"c", 1).is_none(), "the total");
         drop(first);
         assert_eq!((quota.held(&"a"), quota.held(&"b")), (0, 4));
         assert!(quota.take(&"c", 6).is_some() && quota.take(&"c", u64::MAX).is_none());
         drop(second);
-        assert!(lock(&quota.0.held).by_key.is_empty(), "keys that hold nothing are forgotten");
+        assert!(
+            lock(&quota.0.held).by_key.is_empty(),
+            "keys that hold nothing are forgotten"
+        );
     }
 }

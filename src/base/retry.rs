@@ -21,12 +21,18 @@ pub struct Backoff {
 }
 
 /// Backoff of transfers, which may break at any time.
-pub const TRANSFER: Backoff = Backoff { first: Duration::from_millis(500), max: Duration::from_secs(8) };
+pub const TRANSFER: Backoff = Backoff {
+    first: Duration::from_millis(500),
+    max: Duration::from_secs(8),
+};
 
 impl Backoff {
     /// The pause after this many consecutive failures: random, up to the bound for that failure.
     pub fn pause(&self, failures: u32) -> Duration {
-        self.first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(self.max).mul_f64(fraction())
+        self.first
+            .saturating_mul(1 << failures.saturating_sub(1).min(16))
+            .min(self.max)
+            .mul_f64(fraction())
     }
 }
 
@@ -56,7 +62,14 @@ pub fn patiently<T>(mut access: impl FnMut() -> io::Result<T>) -> io::Result<T> 
 
 /// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is ignored.
 pub fn after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get("retry-after")?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    headers
+        .get("retry-after")?
+        .to_str()
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+        .map(Duration::from_secs)
 }
 
 /// A random number between 0 and 1: the hashers of maps begin with random keys.
@@ -87,12 +100,23 @@ pub struct Attempts<'a> {
 impl<'a> Attempts<'a> {
     /// Gives up after `limit` consecutive attempts without progress, or when `stop` is requested.
     pub fn new(limit: u32, stop: &'a Stop) -> Self {
-        Self { limit, failures: 0, stop, backoff: TRANSFER, reached: 0, step: MIN_PROGRESS_BYTES }
+        Self {
+            limit,
+            failures: 0,
+            stop,
+            backoff: TRANSFER,
+            reached: 0,
+            step: MIN_PROGRESS_BYTES,
+        }
     }
 
     /// For a transfer of `total` bytes (0: unknown), of which `done` exist already.
     pub fn transfer(self, done: u64, total: u64) -> Self {
-        Self { reached: done, step: MIN_PROGRESS_BYTES.max(total / MIN_PROGRESS_PARTS), ..self }
+        Self {
+            reached: done,
+            step: MIN_PROGRESS_BYTES.max(total / MIN_PROGRESS_PARTS),
+            ..self
+        }
     }
 
     /// With other pauses.
@@ -133,10 +157,17 @@ impl LeastRate {
             return Ok(());
         }
         if self.bytes < MIN_WINDOW_BYTES {
-            let message = format!("only {} bytes arrived in {} s", self.bytes, RATE_WINDOW.as_secs());
+            let message = format!(
+                "only {} bytes arrived in {} s",
+                self.bytes,
+                RATE_WINDOW.as_secs()
+            );
             return Err(io::Error::new(io::ErrorKind::TimedOut, message));
         }
-        *self = Self { window: Some(now), bytes: 0 };
+        *self = Self {
+            window: Some(now),
+            bytes: 0,
+        };
         Ok(())
     }
 }
@@ -162,9 +193,18 @@ mod tests {
             let mut made = 0;
             let done = super::patiently(|| {
                 made += 1;
-                if made <= failures { Err(error()) } else { Ok(()) }
+                if made <= failures {
+                    Err(error())
+                } else {
+                    Ok(())
+                }
             });
-            assert_eq!((made, done.is_ok()), (attempts, succeeds), "{failures} times {:?}", error());
+            assert_eq!(
+                (made, done.is_ok()),
+                (attempts, succeeds),
+                "{failures} times {:?}",
+                error()
+            );
         }
     }
 
@@ -172,10 +212,23 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_bound_and_are_random() {
-        let backoff = Backoff { first: Duration::from_millis(100), max: Duration::from_millis(400) };
-        for (failures, bound) in [(0, 100), (1, 100), (2, 200), (3, 400), (4, 400), (u32::MAX, 400)] {
+        let backoff = Backoff {
+            first: Duration::from_millis(100),
+            max: Duration::from_millis(400),
+        };
+        for (failures, bound) in [
+            (0, 100),
+            (1, 100),
+            (2, 200),
+            (3, 400),
+            (4, 400),
+            (u32::MAX, 400),
+        ] {
             for _ in 0..100 {
-                assert!(backoff.pause(failures) <= Duration::from_millis(bound), "{failures}");
+                assert!(
+                    backoff.pause(failures) <= Duration::from_millis(bound),
+                    "{failures}"
+                );
             }
         }
         let longest = (0..200).map(|_| backoff.pause(20)).max().unwrap();
@@ -194,7 +247,10 @@ mod tests {
 
     #[test]
     fn a_byte_per_attempt_is_no_progress() {
-        const NO_PAUSE: Backoff = Backoff { first: Duration::ZERO, max: Duration::ZERO };
+        const NO_PAUSE: Backoff = Backoff {
+            first: Duration::ZERO,
+            max: Duration::ZERO,
+        };
         let stop = Stop::new();
         let tries = |total: u64, step: u64| {
             let mut attempts = Attempts::new(5, &stop).backoff(NO_PAUSE).transfer(7, total);
@@ -207,10 +263,18 @@ mod tests {
         };
         for total in [0, 10, 300 << 20] {
             assert_eq!(tries(total, 1), Some(5), "{total}");
-            assert_eq!(tries(total, (1 << 20) - 1), None, "two attempts together bring a MiB: {total}");
+            assert_eq!(
+                tries(total, (1 << 20) - 1),
+                None,
+                "two attempts together bring a MiB: {total}"
+            );
         }
         assert_eq!(tries(300 << 20, (3 << 20) + 1), None, "a hundredth");
-        assert_eq!(tries(100 << 30, 1 << 20), Some(5), "less than a hundredth in five attempts");
+        assert_eq!(
+            tries(100 << 30, 1 << 20),
+            Some(5),
+            "less than a hundredth in five attempts"
+        );
         // What was lost and sent again is no progress.
         let mut attempts = Attempts::new(2, &stop).backoff(NO_PAUSE).transfer(0, 0);
         let outcome = [2 << 20, 0, 2 << 20].map(|done| attempts.again_at(done));
@@ -223,7 +287,10 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut trickle = LeastRate::default();
         assert!((0..60).all(|second| trickle.count(1_000, at(second)).is_ok()));
-        assert_eq!(trickle.count(1_000, at(60)).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(
+            trickle.count(1_000, at(60)).unwrap_err().kind(),
+            io::ErrorKind::TimedOut
+        );
         let mut steady = LeastRate::default();
         assert!((0..600).all(|second| steady.count(5 << 10, at(second)).is_ok()));
         // A pause before the first byte is limited elsewhere.

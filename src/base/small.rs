@@ -25,14 +25,18 @@ pub fn read_from(input: impl Read, limit: u64) -> io::Result<Vec<u8>> {
 /// a folder; names on the command line may be pipes.
 pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file",
+        ));
     }
     read(path, limit)
 }
 
 /// The content as text.
 pub fn text(content: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(content).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.utf8_error()))
+    String::from_utf8(content)
+        .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.utf8_error()))
 }
 
 /// Puts the path in front of an error, which the system's message lacks.
@@ -70,12 +74,23 @@ mod tests {
     #[cfg(unix)]
     fn device_is_read_up_to_the_limit_and_is_not_regular() {
         let zeros = Path::new("/dev/zero");
-        assert_eq!(read(zeros, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(read_regular(zeros, 4).unwrap_err().to_string(), "it is not a regular file");
+        assert_eq!(
+            read(zeros, 4).unwrap_err().kind(),
+            io::ErrorKind::FileTooLarge
+        );
+        assert_eq!(
+            read_regular(zeros, 4).unwrap_err().to_string(),
+            "it is not a regular file"
+        );
         let folder = crate::temp::Folder::new().unwrap();
         std::fs::write(folder.join("f"), "1234").unwrap();
         std::os::unix::fs::symlink("f", folder.join("link")).unwrap();
-        assert_eq!(read_regular(&folder.join("link"), 4).and_then(text).unwrap(), "1234");
+        assert_eq!(
+            read_regular(&folder.join("link"), 4)
+                .and_then(text)
+                .unwrap(),
+            "1234"
+        );
         assert!(text(vec![0xff]).unwrap_err().to_string().contains("utf-8"));
     }
 }

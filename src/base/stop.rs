@@ -46,7 +46,8 @@ impl Drop for StopOnDrop<'_> {
 #[cfg(feature = "program")]
 pub fn caught<T>(work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| Err(anyhow::Error::msg("its thread panicked")))
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| Err(anyhow::Error::msg("its thread panicked")))
 }
 
 impl Stop {
@@ -122,11 +123,18 @@ impl Stop {
     fn wait_for(&self, end: Option<Instant>) -> bool {
         let mut state = lock(&self.0.state);
         while !state.stopped {
-            let left = end.map_or(Duration::MAX, |end| end.saturating_duration_since(Instant::now()));
+            let left = end.map_or(Duration::MAX, |end| {
+                end.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() {
                 return false;
             }
-            state = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self
+                .0
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
         true
     }
@@ -177,7 +185,10 @@ mod tests {
         stop.stop_because("second");
         assert!(thread.join().unwrap());
         assert_eq!(child.reason().as_deref(), Some("first"));
-        assert!(stop.child().stopped(), "a child of a stopped parent is stopped");
+        assert!(
+            stop.child().stopped(),
+            "a child of a stopped parent is stopped"
+        );
     }
 
     #[test]
@@ -204,7 +215,11 @@ mod tests {
         stop.stop();
         stop.stop();
         let late = child.on_stop(add());
-        assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 2, "one at the stop, one after it");
+        assert_eq!(
+            count.load(std::sync::atomic::Ordering::SeqCst),
+            2,
+            "one at the stop, one after it"
+        );
         drop((kept, late));
     }
 

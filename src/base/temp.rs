@@ -28,7 +28,11 @@ pub fn dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
         let given = std::env::temp_dir();
-        let given = if given.as_os_str().is_empty() { "/tmp".into() } else { given };
+        let given = if given.as_os_str().is_empty() {
+            "/tmp".into()
+        } else {
+            given
+        };
         std::path::absolute(&given).unwrap_or(given)
     })
 }
@@ -50,7 +54,10 @@ pub fn exit(code: i32) -> ! {
     // While this is locked, no other thread can create one.
     let existing = lock(&EXISTING);
     // The second pass removes files that were created in a folder during the first.
-    existing.iter().chain(&*existing).for_each(|path| remove(path));
+    existing
+        .iter()
+        .chain(&*existing)
+        .for_each(|path| remove(path));
     std::process::exit(code)
 }
 
@@ -77,7 +84,10 @@ impl Folder {
     /// A new folder in the system's folder for temporary files.
     pub fn new() -> io::Result<Self> {
         Self::inside(dir()).map_err(|error| {
-            io::Error::new(error.kind(), format!("cannot create a temporary folder: {error}"))
+            io::Error::new(
+                error.kind(),
+                format!("cannot create a temporary folder: {error}"),
+            )
         })
     }
 
@@ -115,11 +125,21 @@ pub struct NewFile {
 impl NewFile {
     /// Creates the file that will be `path`, with these permissions.
     pub fn create(path: &Path, mode: u32) -> io::Result<Self> {
-        let open =
-            |path: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).no_follow().open(path);
+        let open = |path: &Path| {
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .no_follow()
+                .open(path)
+        };
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let (partial, file) = fresh(folder_of(path), &name, open)?;
-        Ok(Self { path: path.to_owned(), file, partial })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            partial,
+        })
     }
 
     /// The final path.
@@ -136,7 +156,11 @@ impl NewFile {
     pub fn commit(self, replace: bool) -> io::Result<()> {
         self.file.sync_all()?;
         let (from, to) = (&self.partial.0, &self.path);
-        let linked = if replace { Err(Unsupported.into()) } else { fs::hard_link(from, to) };
+        let linked = if replace {
+            Err(Unsupported.into())
+        } else {
+            fs::hard_link(from, to)
+        };
         match linked {
             Err(error) if error.kind() == AlreadyExists => return Err(error),
             // A file system without hard links: a file that takes the name concurrently is overwritten.
@@ -148,7 +172,9 @@ impl NewFile {
         }
         match sys::sync_folder(folder_of(to)) {
             // Not every file system syncs folders, and not every folder that takes files can be opened.
-            Err(error) if ![InvalidInput, PermissionDenied, Unsupported].contains(&error.kind()) => {
+            Err(error)
+                if ![InvalidInput, PermissionDenied, Unsupported].contains(&error.kind()) =>
+            {
                 Err(error)
             }
             _ => Ok(()),
@@ -179,14 +205,27 @@ pub fn file(parent: &Path) -> io::Result<File> {
 }
 
 fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    path.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// Creates a file or folder in `parent` under an unused name that contains `name`.
-fn fresh<T>(parent: &Path, name: &str, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(Temporary, T)> {
-    let name: String = name.chars().filter(char::is_ascii).take(MAX_NAME_BYTES).collect();
+fn fresh<T>(
+    parent: &Path,
+    name: &str,
+    make: impl Fn(&Path) -> io::Result<T>,
+) -> io::Result<(Temporary, T)> {
+    let name: String = name
+        .chars()
+        .filter(char::is_ascii)
+        .take(MAX_NAME_BYTES)
+        .collect();
     loop {
-        let path = parent.join(format!("{PREFIX}{:016x}{name}", RandomState::new().hash_one(0)));
+        let path = parent.join(format!(
+            "{PREFIX}{:016x}{name}",
+            RandomState::new().hash_one(0)
+        ));
         match make(&path) {
             Err(error) if error.kind() == AlreadyExists => {}
             Err(error) => return Err(small::at(parent)(error)),

@@ -12,7 +12,10 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A thread that is to be started with this name.
 pub fn thread(name: impl Into<String>) -> Thread {
     let name = name.into();
-    Thread { builder: Builder::new().name(name.clone()), name }
+    Thread {
+        builder: Builder::new().name(name.clone()),
+        name,
+    }
 }
 
 /// A thread that is to be started. The error of a failed start names it.
@@ -35,7 +38,9 @@ impl Thread {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
         let Self { builder, name } = self;
-        builder.spawn(work).map_err(|error| cannot_start(&name, &error))
+        builder
+            .spawn(work)
+            .map_err(|error| cannot_start(&name, &error))
     }
 
     /// Starts it in a scope, which joins it.
@@ -45,12 +50,17 @@ impl Thread {
         work: impl FnOnce() -> T + Send + 'scope,
     ) -> io::Result<ScopedJoinHandle<'scope, T>> {
         let Self { builder, name } = self;
-        builder.spawn_scoped(scope, work).map_err(|error| cannot_start(&name, &error))
+        builder
+            .spawn_scoped(scope, work)
+            .map_err(|error| cannot_start(&name, &error))
     }
 }
 
 fn cannot_start(name: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("cannot start thread `{name}`: {error}"))
+    io::Error::new(
+        error.kind(),
+        format!("cannot start thread `{name}`: {error}"),
+    )
 }
 
 #[cfg(test)]
@@ -62,6 +72,11 @@ mod tests {
         // No system has that much memory.
         let huge = thread("http").stack_size(usize::MAX / 4);
         let error = huge.spawn(|| ()).unwrap_err();
-        assert!(error.to_string().starts_with("cannot start thread `http`: "), "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("cannot start thread `http`: "),
+            "{error}"
+        );
     }
 }

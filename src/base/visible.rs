@@ -59,14 +59,20 @@ pub fn short(text: &str) -> Cow<'_, str> {
 
 /// At most `max` bytes from the beginning of a text, up to the end of a character.
 pub fn head(text: &str, max: usize) -> &str {
-    let end = (0..=text.len().min(max)).rev().find(|end| text.is_char_boundary(*end));
+    let end = (0..=text.len().min(max))
+        .rev()
+        .find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or_default()]
 }
 
 /// A text cut after `max` bytes, with an ellipsis in place of the rest.
 pub fn cut_bytes(text: &str, max: usize) -> String {
     let part = head(text, max);
-    if part.len() == text.len() { text.to_owned() } else { format!("{part}…") }
+    if part.len() == text.len() {
+        text.to_owned()
+    } else {
+        format!("{part}…")
+    }
 }
 
 /// A message of at most `max` bytes: what precedes a `; ` is cut, so that the advice behind it is kept.
@@ -80,7 +86,10 @@ pub fn cut_before_advice(message: &str, max: usize) -> String {
     match marks.find(|at| message.len() - at <= max / 2) {
         Some(at) => {
             let (cause, advice) = message.split_at(at);
-            format!("{}{advice}", cut_bytes(cause, max.saturating_sub(advice.len() + ELLIPSIS_BYTES)))
+            format!(
+                "{}{advice}",
+                cut_bytes(cause, max.saturating_sub(advice.len() + ELLIPSIS_BYTES))
+            )
         }
         None => cut_bytes(message, max.saturating_sub(ELLIPSIS_BYTES)),
     }
@@ -102,7 +111,9 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
 
 fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
     let shown = |c| !hidden(c) || kept(c);
-    let Some(first) = text.find(|c| !shown(c)) else { return Cow::Borrowed(text) };
+    let Some(first) = text.find(|c| !shown(c)) else {
+        return Cow::Borrowed(text);
+    };
     let mut out = String::with_capacity(text.len() + 16);
     out.push_str(&text[..first]);
     for c in text[first..].chars() {
@@ -111,7 +122,11 @@ fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            c => out.extend(c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}"))),
+            c => out.extend(
+                c.encode_utf16(&mut [0; 2])
+                    .iter()
+                    .map(|unit| format!("\\u{unit:04x}")),
+            ),
         }
     }
     Cow::Owned(out)
@@ -127,18 +142,26 @@ pub struct Visible<W: Write> {
 impl<W: Write> Visible<W> {
     /// A writer over `inner`.
     pub fn new(inner: W) -> Self {
-        Self { inner, pending: Vec::new() }
+        Self {
+            inner,
+            pending: Vec::new(),
+        }
     }
 }
 
 impl<W: Write> Write for Visible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pending.extend_from_slice(bytes);
-        let rest = self.pending.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+        let rest = self
+            .pending
+            .utf8_chunks()
+            .last()
+            .map_or(&[][..], |chunk| chunk.invalid());
         let is_cut = std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none());
         let end = self.pending.len() - if is_cut { rest.len() } else { 0 };
         let whole: Vec<u8> = self.pending.drain(..end).collect();
-        self.inner.write_all(text(&String::from_utf8_lossy(&whole)).as_bytes())?;
+        self.inner
+            .write_all(text(&String::from_utf8_lossy(&whole)).as_bytes())?;
         Ok(bytes.len())
     }
 
@@ -178,10 +201,16 @@ mod tests {
     fn long_text_is_truncated_at_a_character() {
         assert_eq!(short("größe"), "größe");
         assert_eq!(short(&"ö".repeat(MAX_SHORT)), "ö".repeat(MAX_SHORT));
-        assert_eq!(short(&"ö".repeat(MAX_SHORT + 1)), "ö".repeat(MAX_SHORT) + "…");
+        assert_eq!(
+            short(&"ö".repeat(MAX_SHORT + 1)),
+            "ö".repeat(MAX_SHORT) + "…"
+        );
         assert_eq!(cut_bytes("äöü", 6), "äöü");
         assert_eq!(cut_bytes("äöü", 5), "äö…");
-        assert_eq!((tail("äöü", 6), tail("äöü", 5), tail("äöü", 0)), ("äöü", "öü", ""));
+        assert_eq!(
+            (tail("äöü", 6), tail("äöü", 5), tail("äöü", 0)),
+            ("äöü", "öü", "")
+        );
     }
 
     #[test]
@@ -192,9 +221,18 @@ mod tests {
                 "a cause that is quite a bit longer; do this; or that",
                 "a cause that is qui…; do this; or that",
             ),
-            ("first; then a cause that is rather long; do it", "first; then a cause that is ra…; do it"),
-            ("a cause without any advice, but very long indeed", "a cause without any advice, but very …"),
-            ("x; an advice that is itself much too long for it", "x; an advice that is itself much too …"),
+            (
+                "first; then a cause that is rather long; do it",
+                "first; then a cause that is ra…; do it",
+            ),
+            (
+                "a cause without any advice, but very long indeed",
+                "a cause without any advice, but very …",
+            ),
+            (
+                "x; an advice that is itself much too long for it",
+                "x; an advice that is itself much too …",
+            ),
         ] {
             let cut = cut_before_advice(message, 40);
             assert_eq!((cut.as_str(), cut.len() <= 40), (expected, true));
@@ -204,22 +242,49 @@ mod tests {
     #[test]
     fn control_characters_are_shown_escaped() {
         for (given, as_line, as_text) in [
-            ("plain ä 日本 🦀 é", "plain ä 日本 🦀 é", "plain ä 日本 🦀 é"),
+            (
+                "plain ä 日本 🦀 é",
+                "plain ä 日本 🦀 é",
+                "plain ä 日本 🦀 é",
+            ),
             ("a\nb\tc", r"a\nb\tc", "a\nb\tc"),
             ("a\r\nb", r"a\r\nb", "a\\r\nb"),
             ("\u{1b}[31mred", r"\u001b[31mred", r"\u001b[31mred"),
-            ("\u{1b}]0;title\u{7}", r"\u001b]0;title\u0007", r"\u001b]0;title\u0007"),
-            ("\u{9b}2J\u{7f}\u{8}", r"\u009b2J\u007f\u0008", r"\u009b2J\u007f\u0008"),
-            ("\u{202e}txt.exe\u{2066}\u{200f}", r"\u202etxt.exe\u2066\u200f", r"\u202etxt.exe\u2066\u200f"),
-            ("\u{2028}\u{e0041}", r"\u2028\udb40\udc41", r"\u2028\udb40\udc41"),
+            (
+                "\u{1b}]0;title\u{7}",
+                r"\u001b]0;title\u0007",
+                r"\u001b]0;title\u0007",
+            ),
+            (
+                "\u{9b}2J\u{7f}\u{8}",
+                r"\u009b2J\u007f\u0008",
+                r"\u009b2J\u007f\u0008",
+            ),
+            (
+                "\u{202e}txt.exe\u{2066}\u{200f}",
+                r"\u202etxt.exe\u2066\u200f",
+                r"\u202etxt.exe\u2066\u200f",
+            ),
+            (
+                "\u{2028}\u{e0041}",
+                r"\u2028\udb40\udc41",
+                r"\u2028\udb40\udc41",
+            ),
         ] {
             assert_eq!(line(given), as_line);
             assert_eq!(text(given), as_text);
             let json = serde_json::to_string(given).unwrap();
-            assert_eq!(serde_json::from_str::<String>(&text(&json)).unwrap(), given, "the same document");
+            assert_eq!(
+                serde_json::from_str::<String>(&text(&json)).unwrap(),
+                given,
+                "the same document"
+            );
             for pieces in [1, 2, 3, 64] {
                 let mut out = Visible::new(Vec::new());
-                given.as_bytes().chunks(pieces).for_each(|piece| out.write_all(piece).unwrap());
+                given
+                    .as_bytes()
+                    .chunks(pieces)
+                    .for_each(|piece| out.write_all(piece).unwrap());
                 out.flush().unwrap();
                 assert_eq!(String::from_utf8(out.inner).unwrap(), as_text, "{pieces}");
             }
@@ -239,7 +304,12 @@ mod tests {
             assert_eq!(String::from_utf8(out.inner).unwrap(), expected);
         }
         let mut out = Visible::new(Vec::new());
-        [&b"\xff a \xe2\x82"[..], b"\xac b"].iter().for_each(|piece| out.write_all(piece).unwrap());
-        assert_eq!(String::from_utf8(out.inner).unwrap(), "\u{fffd} a \u{20ac} b");
+        [&b"\xff a \xe2\x82"[..], b"\xac b"]
+            .iter()
+            .for_each(|piece| out.write_all(piece).unwrap());
+        assert_eq!(
+            String::from_utf8(out.inner).unwrap(),
+            "\u{fffd} a \u{20ac} b"
+        );
     }
 }

@@ -11,5 +11,11 @@ pub fn count(count: impl ToString, noun: &str) -> String {
 
 /// 12,345.
 pub fn number(count: impl ToString) -> String {
-    count.to_string().as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).joined(",")
+    count
+        .to_string()
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy)
+        .joined(",")
 }

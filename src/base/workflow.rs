@@ -40,7 +40,10 @@ pub struct CommandBreaker {
 impl CommandBreaker {
     /// A breaker at the start of a line.
     pub const fn new() -> Self {
-        Self { line: Line::Blank, hashes: 0 }
+        Self {
+            line: Line::Blank,
+            hashes: 0,
+        }
     }
 
     /// The next piece without commands.
@@ -111,7 +114,10 @@ mod tests {
             (":\u{200b}:x::", ":\u{200b}\\u003ax::"),
             ("##[error]x", "##\\u005berror]x"),
             ("passed ##[group]x", "passed ##\\u005bgroup]x"),
-            ("#\u{ad}#\u{200b}[x]###[y]", "#\u{ad}#\u{200b}\\u005bx]###\\u005by]"),
+            (
+                "#\u{ad}#\u{200b}[x]###[y]",
+                "#\u{ad}#\u{200b}\\u005bx]###\\u005by]",
+            ),
             ("\"##[a]\"", "\"##\\u005ba]\""),
             (":::x", ":\\u003a:x"),
         ] {
@@ -128,7 +134,14 @@ mod tests {
 
     #[test]
     fn other_text_is_unchanged() {
-        for text in ["a ::b::\n", ": :x\n", "## [link](x)\n", "# #[x]\n", "#[x]\n", "\"::x\"\n"] {
+        for text in [
+            "a ::b::\n",
+            ": :x\n",
+            "## [link](x)\n",
+            "# #[x]\n",
+            "#[x]\n",
+            "\"::x\"\n",
+        ] {
             let mut breaker = CommandBreaker::new();
             let broken = breaker.break_commands(text.as_bytes());
             assert!(matches!(broken, Cow::Borrowed(_)), "{text}");

@@ -67,7 +67,11 @@ impl<R: BufRead> Lexer<R> {
 
     /// An attribute of the element that was just opened; the last one if several have that name.
     pub fn attribute(&self, name: &str) -> Option<&str> {
-        self.attributes.iter().rev().find(|(key, _)| local(key) == name).map(|(_, value)| value.as_str())
+        self.attributes
+            .iter()
+            .rev()
+            .find(|(key, _)| local(key) == name)
+            .map(|(_, value)| value.as_str())
     }
 
     /// The current piece of text.
@@ -87,7 +91,11 @@ impl<R: BufRead> Lexer<R> {
                 return Ok(Token::Text);
             }
             if !self.next_is(b'<')? {
-                return if self.open.is_empty() { Ok(Token::End) } else { self.fail("unexpected EOF") };
+                return if self.open.is_empty() {
+                    Ok(Token::End)
+                } else {
+                    self.fail("unexpected EOF")
+                };
             }
             if self.next_is(b'/')? {
                 return self.close_tag();
@@ -159,7 +167,10 @@ impl<R: BufRead> Lexer<R> {
     fn close_tag(&mut self) -> Result<Token> {
         let name = self.read_name("expected element name after </")?;
         self.blanks()?;
-        self.expect(b'>', format_args!("invalid characters between </{} and >", local(&name)))?;
+        self.expect(
+            b'>',
+            format_args!("invalid characters between </{} and >", local(&name)),
+        )?;
         match self.open.pop() {
             Some(open) if open == name => Ok(Token::Close),
             Some(open) => self.fail(format_args!("element <{open}> closed by </{name}>")),
@@ -172,7 +183,9 @@ impl<R: BufRead> Lexer<R> {
         self.raw.clear();
         // Where the text begins that is written as it is: brackets of references end no section.
         let mut written = 0;
-        while self.raw.len() < PIECE_BYTES || self.in_cdata && matches!(self.raw.last(), Some(b']' | b'>')) {
+        while self.raw.len() < PIECE_BYTES
+            || self.in_cdata && matches!(self.raw.last(), Some(b']' | b'>'))
+        {
             match self.peek()? {
                 None if self.in_cdata => return self.fail("unexpected EOF in CDATA section"),
                 Some(b'<') if !self.in_cdata => break,
@@ -201,7 +214,9 @@ impl<R: BufRead> Lexer<R> {
         }
         // A piece does not end inside a character.
         while std::str::from_utf8(&self.raw).is_err_and(|error| error.error_len().is_none()) {
-            let Some(byte) = self.next_if(|_| true)? else { break };
+            let Some(byte) = self.next_if(|_| true)? else {
+                break;
+            };
             self.raw.push(byte);
         }
         self.check_text()
@@ -212,7 +227,11 @@ impl<R: BufRead> Lexer<R> {
         let room = PIECE_BYTES.saturating_sub(self.raw.len());
         let buffer = self.input.fill_buf()?;
         let special = |byte: &u8| matches!(byte, b'<' | b'&' | b'\r' | b'\n' | b']');
-        let end = buffer.iter().take(room).position(special).unwrap_or(buffer.len().min(room));
+        let end = buffer
+            .iter()
+            .take(room)
+            .position(special)
+            .unwrap_or(buffer.len().min(room));
         self.raw.extend_from_slice(&buffer[..end]);
         self.input.consume(end);
         Ok(())
@@ -268,7 +287,11 @@ impl<R: BufRead> Lexer<R> {
         let name = String::from_utf8_lossy(&name);
         match self.peek()? {
             Some(b';') => self.input.consume(1),
-            Some(_) => return self.fail(format_args!("invalid character entity &{name} (no semicolon)")),
+            Some(_) => {
+                return self.fail(format_args!(
+                    "invalid character entity &{name} (no semicolon)"
+                ));
+            }
             None => return self.fail("unexpected EOF"),
         }
         let character = match &*name {
@@ -280,24 +303,34 @@ impl<R: BufRead> Lexer<R> {
             other => {
                 let code = match other.strip_prefix("#x") {
                     Some(digits) => u32::from_str_radix(digits, 16).ok(),
-                    None => other.strip_prefix('#').and_then(|digits| digits.parse().ok()),
+                    None => other
+                        .strip_prefix('#')
+                        .and_then(|digits| digits.parse().ok()),
                 };
                 match code {
-                    Some(code @ ..=0x10_ffff) => char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER),
+                    Some(code @ ..=0x10_ffff) => {
+                        char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+                    }
                     _ => return self.fail(format_args!("invalid character entity &{name};")),
                 }
             }
         };
-        self.raw.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        self.raw
+            .extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         Ok(())
     }
 
     /// Copies the raw text to `text`, if XML allows it.
     fn check_text(&mut self) -> Result<()> {
-        let Ok(text) = std::str::from_utf8(&self.raw) else { return self.fail("invalid UTF-8") };
+        let Ok(text) = std::str::from_utf8(&self.raw) else {
+            return self.fail("invalid UTF-8");
+        };
         let odd = |c: &char| matches!(c, '\0'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}');
         if let Some(odd) = text.chars().find(odd) {
-            return self.fail(format_args!("illegal character code U+{:04X}", u32::from(odd)));
+            return self.fail(format_args!(
+                "illegal character code U+{:04X}",
+                u32::from(odd)
+            ));
         }
         text.clone_into(&mut self.text);
         Ok(())
@@ -319,7 +352,9 @@ impl<R: BufRead> Lexer<R> {
             return self.fail(missing);
         }
         let text = String::from_utf8_lossy(&name);
-        if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-') || text.as_bytes() != name {
+        if text.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '-')
+            || text.as_bytes() != name
+        {
             return self.fail(format_args!("invalid XML name: {text}"));
         }
         Ok(text.into_owned())
@@ -331,7 +366,11 @@ impl<R: BufRead> Lexer<R> {
     }
 
     fn expect(&mut self, expected: u8, otherwise: impl Display) -> Result<()> {
-        if self.bump()? == expected { Ok(()) } else { self.fail(otherwise) }
+        if self.bump()? == expected {
+            Ok(())
+        } else {
+            self.fail(otherwise)
+        }
     }
 
     fn bump(&mut self) -> Result<u8> {
@@ -404,7 +443,9 @@ impl<R: BufRead> Lexer<R> {
                 (_, Some(_)) => {}
                 (byte @ (b'"' | b'\''), None) => quote = Some(byte),
                 (b'>', None) => depth -= 1,
-                (b'<', None) if self.next_is(b'!')? && self.next_is(b'-')? && self.next_is(b'-')? => {
+                (b'<', None)
+                    if self.next_is(b'!')? && self.next_is(b'-')? && self.next_is(b'-')? =>
+                {
                     self.until(b"-->")?;
                 }
                 (b'<', None) => depth += 1,
@@ -512,13 +553,31 @@ mod tests {
         for (input, expected) in [
             ("<a/>", "<a>/"),
             ("<a b = 'x' c=\"y\"  ></a >", "<a b=\"x\" c=\"y\">/"),
-            ("<?xml version=\"1.0\" encoding='utf-8'?><a>t<b>u</b>v</a>", "<a>\"t\"<b>\"u\"/\"v\"/"),
-            ("<a b=\"one\ntwo\r\nthree&#10;\t\"/>", "<a b=\"one\\ntwo\\nthree\\n\\t\">/"),
-            ("<a>&lt;&gt;&amp;&apos;&quot;&#x41;&#66; ä</a>", "<a>\"<>&'\\\"AB ä\"/"),
-            ("<a><![CDATA[<x>&lt;]]]]><![CDATA[>]]></a>", "<a>\"<x>&lt;]]>\"/"),
+            (
+                "<?xml version=\"1.0\" encoding='utf-8'?><a>t<b>u</b>v</a>",
+                "<a>\"t\"<b>\"u\"/\"v\"/",
+            ),
+            (
+                "<a b=\"one\ntwo\r\nthree&#10;\t\"/>",
+                "<a b=\"one\\ntwo\\nthree\\n\\t\">/",
+            ),
+            (
+                "<a>&lt;&gt;&amp;&apos;&quot;&#x41;&#66; ä</a>",
+                "<a>\"<>&'\\\"AB ä\"/",
+            ),
+            (
+                "<a><![CDATA[<x>&lt;]]]]><![CDATA[>]]></a>",
+                "<a>\"<x>&lt;]]>\"/",
+            ),
             ("<a><!-- <b> - --></a>", "<a>/"),
-            ("<!DOCTYPE a [<!ENTITY x \"]>\"><!ENTITY y '<'>]><a/>", "<a>/"),
-            ("<!DOCTYPE a [ <!-- don't > --> <!ELEMENT b <c>> ]><a/>", "<a>/"),
+            (
+                "<!DOCTYPE a [<!ENTITY x \"]>\"><!ENTITY y '<'>]><a/>",
+                "<a>/",
+            ),
+            (
+                "<!DOCTYPE a [ <!-- don't > --> <!ELEMENT b <c>> ]><a/>",
+                "<a>/",
+            ),
             ("<?xml version='1.0' encoding = 'latin1'?><a/>", "<a>/"),
             ("<:a b:='1'/>", "<:a b:=\"1\">/"),
             ("<s:a xmlns:s='u'/>", "<a xmlns:s=\"u\">/"),
@@ -543,8 +602,14 @@ mod tests {
             ("<a b='<'/>", "unescaped <"),
             ("<a b/>", "attribute name without = in element"),
             ("<a>\u{1}</a>", "illegal character code U+0001"),
-            ("<?xml version='1.0' encoding='ISO-8859-1'?><a/>", "xml: encoding \"ISO-8859-1\" declared"),
-            ("<?xml version='1.1'?><a/>", "xml: unsupported version \"1.1\""),
+            (
+                "<?xml version='1.0' encoding='ISO-8859-1'?><a/>",
+                "xml: encoding \"ISO-8859-1\" declared",
+            ),
+            (
+                "<?xml version='1.1'?><a/>",
+                "xml: unsupported version \"1.1\"",
+            ),
             ("<a><!-- -- --></a>", "comments"),
             ("< a/>", "expected element name after <"),
             ("<1/>", "invalid XML name: 1"),
@@ -552,7 +617,10 @@ mod tests {
             ("<a /b>", "expected /> in element"),
             ("<a></a b>", "invalid characters between </a and >"),
             ("<a>&no.such;</a>", "invalid character entity &no.such;"),
-            ("<a>&#xg;</a>", "invalid character entity &#x (no semicolon)"),
+            (
+                "<a>&#xg;</a>",
+                "invalid character entity &#x (no semicolon)",
+            ),
             ("<a>&lt", "unexpected EOF"),
             ("<!-a-><a/>", "invalid sequence <!- not part of <!--"),
             ("<![cdata[]]><a/>", "invalid <![ sequence"),
@@ -563,24 +631,37 @@ mod tests {
         }
         assert!(read(&"<a>".repeat(2000)).contains("nested deeper"));
         let large = "x".repeat(MAX_ATTRIBUTE_BYTES / 2 + 1);
-        for (attributes, expected) in
-            [(1, "<a x0="), (2, "more than 12582912 bytes"), (60, "more than 12582912")]
-        {
-            let tag: String = (0..attributes).map(|number| format!(" x{number}='{large}'")).collect();
+        for (attributes, expected) in [
+            (1, "<a x0="),
+            (2, "more than 12582912 bytes"),
+            (60, "more than 12582912"),
+        ] {
+            let tag: String = (0..attributes)
+                .map(|number| format!(" x{number}='{large}'"))
+                .collect();
             let shown = read(&format!("<a{tag}/>"));
             assert!(shown.contains(expected), "{attributes}: {}", &shown[..100]);
         }
         for input in [&b"<a>\xff</a>"[..], b"<a>cut \xc3"] {
             let mut lexer = Lexer::new(input);
             lexer.next_token().unwrap();
-            assert!(lexer.next_token().unwrap_err().to_string().contains("invalid UTF-8"));
+            assert!(
+                lexer
+                    .next_token()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("invalid UTF-8")
+            );
         }
     }
 
     #[test]
     fn long_text_is_read_in_pieces() {
         let long = "ä".repeat(100_000);
-        for text in [format!("<a>{long}</a>"), format!("<a><![CDATA[{long}]]></a>")] {
+        for text in [
+            format!("<a>{long}</a>"),
+            format!("<a><![CDATA[{long}]]></a>"),
+        ] {
             let mut lexer = Lexer::new(text.as_bytes());
             assert_eq!(lexer.next_token().unwrap(), Token::Open);
             let mut all = String::new();

@@ -68,7 +68,10 @@ pub(crate) fn examine(archive: &str, names: &[String]) -> Result<Candidate> {
                 || layout::is_definition(name),
         ))
     })?;
-    ensure!(brought, "it contains no results of the plugin `{E2E}`, which runs the conformance tests");
+    ensure!(
+        brought,
+        "it contains no results of the plugin `{E2E}`, which runs the conformance tests"
+    );
     junits.sort();
     let mut candidate = Candidate {
         version: String::new(),
@@ -90,10 +93,22 @@ impl Candidate {
         self.findings.push(format!("{file}: {what}"));
     }
 
-    fn find_tests(&mut self, file: &str, what: impl Display, tests: impl ExactSizeIterator<Item: Display>) {
+    fn find_tests(
+        &mut self,
+        file: &str,
+        what: impl Display,
+        tests: impl ExactSizeIterator<Item: Display>,
+    ) {
         let more = tests.len().saturating_sub(MAX_NAMES);
-        let names: String = tests.take(MAX_NAMES).map(|name| format!("\n    {name}")).collect();
-        let rest = if more > 0 { format!("\n    and {more} more") } else { String::new() };
+        let names: String = tests
+            .take(MAX_NAMES)
+            .map(|name| format!("\n    {name}"))
+            .collect();
+        let rest = if more > 0 {
+            format!("\n    and {more} more")
+        } else {
+            String::new()
+        };
         self.find(file, format!("{what}{names}{rest}"));
     }
 
@@ -104,7 +119,10 @@ impl Candidate {
 
     /// Examines other parts whose results count as the plugin's.
     fn parts(&mut self) -> Result<()> {
-        if self.json(layout::CONFIG)?["Resumes"].as_str().is_some_and(|run| !run.is_empty()) {
+        if self.json(layout::CONFIG)?["Resumes"]
+            .as_str()
+            .is_some_and(|run| !run.is_empty())
+        {
             self.find(
                 layout::CONFIG,
                 "the run continued another one, but all tests must run in one: run without `--resume`",
@@ -142,7 +160,13 @@ impl Candidate {
             .inspect_err(|error| self.find(path, format!("cannot be read: {error:#}")))
             .ok()?;
         let number = junit.number();
-        self.required = (number, junit.required.get(&TestOutcome::Passed).map_or(0, BTreeSet::len));
+        self.required = (
+            number,
+            junit
+                .required
+                .get(&TestOutcome::Passed)
+                .map_or(0, BTreeSet::len),
+        );
         if number == 0 {
             self.find(path, "lists no test with [Conformance] in its name: is this the JUnit file of a conformance image?");
         }
@@ -150,7 +174,10 @@ impl Candidate {
         for (names, what) in [
             (of(TestOutcome::Skipped), "did not run"),
             (of(TestOutcome::Failed), "failed"),
-            (of(TestOutcome::Flaky), "passed only when retried, which a certified run may not do"),
+            (
+                of(TestOutcome::Flaky),
+                "passed only when retried, which a certified run may not do",
+            ),
             (
                 Some(&junit.repeated).filter(|names| !names.is_empty()),
                 "listed more than once: results of two runs are mixed, or tests were retried",
@@ -162,13 +189,26 @@ impl Candidate {
             }
         }
         let names = names.iter().map(|line| plain(listed(line).unwrap_or(line)));
-        let missing: Vec<&str> = names.filter(|name| name.contains(REQUIRED) && !junit.lists(name)).collect();
+        let missing: Vec<&str> = names
+            .filter(|name| name.contains(REQUIRED) && !junit.lists(name))
+            .collect();
         if !missing.is_empty() {
-            let tests = if missing.len() == 1 { "test of the list is" } else { "tests of the list are" };
-            self.find_tests(path, format!("{} required {tests} missing", missing.len()), missing.iter());
+            let tests = if missing.len() == 1 {
+                "test of the list is"
+            } else {
+                "tests of the list are"
+            };
+            self.find_tests(
+                path,
+                format!("{} required {tests} missing", missing.len()),
+                missing.iter(),
+            );
         }
         if junit.properties.is_empty() {
-            self.find(path, "does not say how the suite was started (it has no <properties>)");
+            self.find(
+                path,
+                "does not say how the suite was started (it has no <properties>)",
+            );
         }
         for (key, fine, means) in [
             ("FocusStrings", FOCUS, "other tests were chosen"),
@@ -183,7 +223,9 @@ impl Candidate {
             if let Some(value) = junit.properties.get(key).filter(|value| *value != fine) {
                 self.find(
                     path,
-                    format!("{means} ({key} is `{value}`): run with `--mode certified-conformance`"),
+                    format!(
+                        "{means} ({key} is `{value}`): run with `--mode certified-conformance`"
+                    ),
                 );
             }
         }
@@ -199,29 +241,47 @@ impl Candidate {
         };
         let log = SuiteLog::read(BufReader::new(content)).with_context(|| format!("`{path}`"))?;
         match log.ends[..] {
-            [] => self.find(&path, "has no ending: the tests did not finish (a line `Ran N of M Specs`)"),
+            [] => self.find(
+                &path,
+                "has no ending: the tests did not finish (a line `Ran N of M Specs`)",
+            ),
             [(ran, all)] => self.end(&path, &log, ran, all, junit),
-            _ => self.find(&path, format!("contains the endings of {} runs", log.ends.len())),
+            _ => self.find(
+                &path,
+                format!("contains the endings of {} runs", log.ends.len()),
+            ),
         }
         let seed = junit.and_then(|junit| junit.properties.get("RandomSeed"));
         if seed.is_some_and(|seed| !log.seeds.is_empty() && !log.seeds.contains(seed)) {
-            self.find(&path, "is not from the run that wrote the JUnit file: their random seeds differ");
+            self.find(
+                &path,
+                "is not from the run that wrote the JUnit file: their random seeds differ",
+            );
         }
         Ok(log)
     }
 
     /// Checks that the tests match the server's minor version, which is in the image's tag and in a verbose log.
     fn versions(&mut self, log: &SuiteLog) -> Result<()> {
-        self.version =
-            self.json(layout::SERVER_VERSION)?["gitVersion"].as_str().and_then(minor).unwrap_or_default();
+        self.version = self.json(layout::SERVER_VERSION)?["gitVersion"]
+            .as_str()
+            .and_then(minor)
+            .unwrap_or_default();
         if self.version.is_empty() {
-            self.find(layout::SERVER_VERSION, "does not state the cluster's version");
+            self.find(
+                layout::SERVER_VERSION,
+                "does not state the cluster's version",
+            );
             return Ok(());
         }
         let path = layout::definition(E2E);
         let definition = self.json(&path)?;
-        let image = definition["Definition"]["spec"]["image"].as_str().unwrap_or_default();
-        let tag = Reference::parse(image).ok().and_then(|image| minor(&image.tag?));
+        let image = definition["Definition"]["spec"]["image"]
+            .as_str()
+            .unwrap_or_default();
+        let tag = Reference::parse(image)
+            .ok()
+            .and_then(|image| minor(&image.tag?));
         if tag.is_none() && log.versions.iter().all(|(who, _)| *who != "tests") {
             let what = format!(
                 "does not state the version of the tests: its image is `{image}`; use one with a version as its tag, such as `conformance:{}.0`",
@@ -231,10 +291,16 @@ impl Candidate {
         }
         let tag = tag.iter().map(|version| (&path, "tests", version));
         let log_path = self.log.clone();
-        let log = log.versions.iter().map(|(who, version)| (&log_path, *who, version));
+        let log = log
+            .versions
+            .iter()
+            .map(|(who, version)| (&log_path, *who, version));
         for (path, who, version) in tag.chain(log) {
             if *version != self.version {
-                let what = format!("states {version} for the {who}, but the cluster is {}", self.version);
+                let what = format!(
+                    "states {version} for the {who}, but the cluster is {}",
+                    self.version
+                );
                 self.find(path, what);
             }
         }
@@ -246,12 +312,22 @@ impl Candidate {
         if !log.passed || [failed, pending, flaked] != [0; 3] {
             self.find(
                 path,
-                format!("the suite did not pass: {failed} failed, {pending} pending, {flaked} flaked"),
+                format!(
+                    "the suite did not pass: {failed} failed, {pending} pending, {flaked} flaked"
+                ),
             );
         }
-        let Some(&Junit { tests, ran: listed, .. }) = junit else { return };
+        let Some(&Junit {
+            tests, ran: listed, ..
+        }) = junit
+        else {
+            return;
+        };
         if all != tests {
-            self.find(path, format!("the suite has {all} tests, but the JUnit file lists {tests}"));
+            self.find(
+                path,
+                format!("the suite has {all} tests, but the JUnit file lists {tests}"),
+            );
         }
         if ran != listed {
             self.find(
@@ -280,14 +356,20 @@ pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> Re
 }
 
 fn fill(candidate: &Candidate, product: &Product, into: &Path) -> Result<()> {
-    let above = into.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let above = into
+        .parent()
+        .filter(|above| !above.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     fs::create_dir_all(above)?;
     let beside = base::temp::Folder::inside(above)?;
     let making = beside.join("submission");
     fs::create_dir(&making)?;
     let [readme, log, junit, description] = FILES.map(|name| making.join(name));
     for (path, of) in [(log, &candidate.log), (junit, &candidate.junit)] {
-        let mut content = candidate.files.open(of).with_context(|| format!("`{of}` is missing"))?;
+        let mut content = candidate
+            .files
+            .open(of)
+            .with_context(|| format!("`{of}` is missing"))?;
         io::copy(&mut content, &mut File::create_new(path)?)?;
     }
     fs::write(description, &product.text)?;
@@ -304,9 +386,14 @@ fn fill(candidate: &Candidate, product: &Product, into: &Path) -> Result<()> {
 
 /// Fails if `into` has content that would be overwritten.
 pub(crate) fn check(into: &Path) -> Result<()> {
-    let first =
-        base::found(fs::read_dir(into)).at("cannot use", into)?.and_then(|mut entries| entries.next());
-    ensure!(first.is_none(), "`{}` is not empty; name a new folder", into.display());
+    let first = base::found(fs::read_dir(into))
+        .at("cannot use", into)?
+        .and_then(|mut entries| entries.next());
+    ensure!(
+        first.is_none(),
+        "`{}` is not empty; name a new folder",
+        into.display()
+    );
     Ok(())
 }
 
@@ -331,8 +418,16 @@ const FORMS: [(&str, &str, &str); 4] = [
         "^(?:distribution|hosted platform|installer)$",
         " is `{}`; write distribution, hosted platform or installer",
     ),
-    ("contact_email_address", r"^[^@ ,]+@[^. ,][^ ,]*\.[^ ,]*$", ": `{}` is not an e-mail address"),
-    ("_url", r"^https?://[^/?#\s]*\.[^/?#\s]*(?:[/?#]\S*)?$", ": `{}` is not a URL; write it with https://"),
+    (
+        "contact_email_address",
+        r"^[^@ ,]+@[^. ,][^ ,]*\.[^ ,]*$",
+        ": `{}` is not an e-mail address",
+    ),
+    (
+        "_url",
+        r"^https?://[^/?#\s]*\.[^/?#\s]*(?:[/?#]\S*)?$",
+        ": `{}` is not a URL; write it with https://",
+    ),
     (
         "product_logo_url",
         r"(?i)^[^?#]*/(?:[^/?#.]*|[^/?#]*\.(?:svg|ai|eps))(?:[?#]|$)",
@@ -364,19 +459,27 @@ impl Product {
                 })
             } else {
                 let known = KEYS.map(|(key, _)| key).join(", ");
-                Err(key.position.error(format!("`{name}` is unknown; use {known}")))
+                Err(key
+                    .position
+                    .error(format!("`{name}` is unknown; use {known}")))
             };
             wrong.extend(checked.err().map(|error| error.to_string()));
         }
-        let said =
-            |key: &str| node.get(key).map(|value| scalar(key, value).unwrap_or_else(|_| key.to_owned()));
-        let missing =
-            KEYS.iter().filter(|(key, required)| *required && said(key).is_none_or(|text| text.is_empty()));
+        let said = |key: &str| {
+            node.get(key)
+                .map(|value| scalar(key, value).unwrap_or_else(|_| key.to_owned()))
+        };
+        let missing = KEYS
+            .iter()
+            .filter(|(key, required)| *required && said(key).is_none_or(|text| text.is_empty()));
         wrong.extend(missing.map(|(key, _)| format!("`{key}` is missing or empty")));
         if !wrong.is_empty() {
             return Err(wrong);
         }
-        Ok(Self { name: said("name").unwrap_or_default(), text })
+        Ok(Self {
+            name: said("name").unwrap_or_default(),
+            text,
+        })
     }
 }
 
@@ -414,7 +517,10 @@ mod tests {
         assert_eq!((product.name.as_str(), product.text), ("Fine", text));
         assert!(Product::read(GOOD.replace("v1.0", "1.0")).is_ok());
         assert!(
-            Product::read(format!("{GOOD}product_logo_url: https://a.example/file/1/view?usp=x\n")).is_ok()
+            Product::read(format!(
+                "{GOOD}product_logo_url: https://a.example/file/1/view?usp=x\n"
+            ))
+            .is_ok()
         );
     }
 
@@ -428,16 +534,32 @@ mod tests {
             }
         };
         check("vendor: V\n", "", &["`vendor` is missing"]);
-        check("vendor: V", "vendor: ' '", &["`vendor` is missing or empty"]);
-        check("version: v1.0", "version: [1.0]", &["line 3, column 10: `version` must be text, not a list"]);
+        check(
+            "vendor: V",
+            "vendor: ' '",
+            &["`vendor` is missing or empty"],
+        );
+        check(
+            "version: v1.0",
+            "version: [1.0]",
+            &["line 3, column 10: `version` must be text, not a list"],
+        );
         check(
             "distribution",
             "Distro",
             &["`type` is `Distro`; write distribution, hosted platform or installer"],
         );
-        check("https://a.example\n", "a.example\n", &["`website_url`: `a.example` is not a URL"]);
+        check(
+            "https://a.example\n",
+            "a.example\n",
+            &["`website_url`: `a.example` is not a URL"],
+        );
         check("a@b.example", "a at b", &["is not an e-mail address"]);
-        check("vendor: V\n", "vendor: V\nlogo: x\n", &["line 2, column 1: `logo` is unknown"]);
+        check(
+            "vendor: V\n",
+            "vendor: V\nlogo: x\n",
+            &["line 2, column 1: `logo` is unknown"],
+        );
         check(
             "vendor: V\n",
             "product_logo_url: https://a.example/l.png\n",

@@ -45,7 +45,11 @@ impl Junit {
             let attribute = |name| lexer.attribute(name).unwrap_or_default().to_owned();
             match lexer.name() {
                 "testsuite" => suites += 1,
-                "property" => drop(junit.properties.insert(attribute("name"), attribute("value"))),
+                "property" => drop(
+                    junit
+                        .properties
+                        .insert(attribute("name"), attribute("value")),
+                ),
                 "testcase" => {
                     let name = attribute("name");
                     junit.add(&name, outcome(&mut lexer)?);
@@ -64,7 +68,9 @@ impl Junit {
 
     /// Whether it lists a required test of this name, with or without Ginkgo's prefix.
     pub(super) fn lists(&self, name: &str) -> bool {
-        self.required.values().any(|names| names.contains(plain(name)))
+        self.required
+            .values()
+            .any(|names| names.contains(plain(name)))
     }
 
     fn add(&mut self, name: &str, outcome: TestOutcome) {
@@ -77,7 +83,10 @@ impl Junit {
             if self.lists(name) {
                 self.repeated.insert(plain(name).to_owned());
             }
-            self.required.entry(outcome).or_default().insert(plain(name).to_owned());
+            self.required
+                .entry(outcome)
+                .or_default()
+                .insert(plain(name).to_owned());
         }
     }
 }
@@ -96,7 +105,10 @@ fn outcome(lexer: &mut Lexer<impl BufRead>) -> Result<TestOutcome> {
 const MAX_LINE_BYTES: u64 = 4 << 10;
 
 /// Prefixes of the versions of tests and server in a verbose log.
-const VERSIONS: [(&str, &str); 2] = [("tests", "e2e test version: "), ("server", "kube-apiserver version: ")];
+const VERSIONS: [(&str, &str); 2] = [
+    ("tests", "e2e test version: "),
+    ("server", "kube-apiserver version: "),
+];
 
 /// The relevant content of a log.
 #[derive(Debug, Default, PartialEq)]
@@ -120,7 +132,12 @@ impl SuiteLog {
         let mut line = Vec::new();
         loop {
             line.clear();
-            if input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? == 0 {
+            if input
+                .by_ref()
+                .take(MAX_LINE_BYTES)
+                .read_until(b'\n', &mut line)?
+                == 0
+            {
                 return Ok(log);
             }
             let whole = line.ends_with(b"\n");
@@ -132,10 +149,14 @@ impl SuiteLog {
     }
 
     fn take(&mut self, line: &str) {
-        self.versions
-            .extend(VERSIONS.iter().filter_map(|(who, mark)| Some((*who, minor(line.split_once(mark)?.1)?))));
+        self.versions.extend(
+            VERSIONS
+                .iter()
+                .filter_map(|(who, mark)| Some((*who, minor(line.split_once(mark)?.1)?))),
+        );
         if let Some(seed) = line.strip_prefix("Random Seed: ") {
-            self.seeds.extend(seed.split_whitespace().next().map(str::to_owned));
+            self.seeds
+                .extend(seed.split_whitespace().next().map(str::to_owned));
         }
         let words: Vec<&str> = line.split_whitespace().collect();
         if let ["Ran", ran, "of", all, "Specs", ..] = words[..]
@@ -149,7 +170,8 @@ impl SuiteLog {
                 let at = words.iter().position(|other| *other == word)?;
                 words.get(at.checked_sub(1)?)?.parse().ok()
             };
-            self.counts = ["Passed", "Failed", "Pending", "Flaked"].map(|word| count(word).unwrap_or(0));
+            self.counts =
+                ["Passed", "Failed", "Pending", "Flaked"].map(|word| count(word).unwrap_or(0));
         }
         match line {
             "Test Suite Passed" => self.passed = true,
@@ -163,7 +185,11 @@ impl SuiteLog {
 fn uncoloured(line: &str) -> String {
     line.split("\x1b[")
         .enumerate()
-        .map(|(at, part)| part.split_once('m').filter(|_| at > 0).map_or(part, |(_, rest)| rest))
+        .map(|(at, part)| {
+            part.split_once('m')
+                .filter(|_| at > 0)
+                .map_or(part, |(_, rest)| rest)
+        })
         .collect()
 }
 
@@ -172,7 +198,10 @@ mod tests {
     use super::*;
 
     fn names(junit: &Junit, outcome: TestOutcome) -> Vec<&str> {
-        junit.required[&outcome].iter().map(String::as_str).collect()
+        junit.required[&outcome]
+            .iter()
+            .map(String::as_str)
+            .collect()
     }
 
     #[test]
@@ -190,9 +219,15 @@ mod tests {
         let junit = Junit::read(text.as_bytes()).unwrap();
         assert_eq!(names(&junit, TestOutcome::Passed), ["a [Conformance]"]);
         assert_eq!(names(&junit, TestOutcome::Skipped), ["b [Conformance]"]);
-        assert_eq!(names(&junit, TestOutcome::Failed), ["c [Conformance]", "d [Conformance]"]);
+        assert_eq!(
+            names(&junit, TestOutcome::Failed),
+            ["c [Conformance]", "d [Conformance]"]
+        );
         assert_eq!(names(&junit, TestOutcome::Flaky), ["e [Conformance]"]);
-        assert_eq!(junit.repeated.iter().collect::<Vec<_>>(), ["a [Conformance]"]);
+        assert_eq!(
+            junit.repeated.iter().collect::<Vec<_>>(),
+            ["a [Conformance]"]
+        );
         assert_eq!((junit.tests, junit.ran, junit.number()), (8, 6, 5));
         assert_eq!(junit.properties["RandomSeed"], "7");
         assert!(junit.lists("[It] b [Conformance]") && !junit.lists("[It] g"));
@@ -226,9 +261,18 @@ mod tests {
 
     #[test]
     fn unfinished_suite_has_not_passed() {
-        for text in ["", "Test Suite Passed\nRan 1 of 2 Specs", "Test Suite Passed\nTest Suite Failed"] {
+        for text in [
+            "",
+            "Test Suite Passed\nRan 1 of 2 Specs",
+            "Test Suite Passed\nTest Suite Failed",
+        ] {
             assert!(!SuiteLog::read(text.as_bytes()).unwrap().passed, "{text}");
         }
-        assert_eq!(SuiteLog::read(&b"FAIL! -- 1 Passed | 2 Failed"[..]).unwrap().counts, [1, 2, 0, 0]);
+        assert_eq!(
+            SuiteLog::read(&b"FAIL! -- 1 Passed | 2 Failed"[..])
+                .unwrap()
+                .counts,
+            [1, 2, 0, 0]
+        );
     }
 }

@@ -58,7 +58,10 @@ impl<'a> Afterwards<'a> {
             outputs,
             retrieve,
             upload,
-            delete: args.on("delete").then(|| run_args::rbac(args)).transpose()?,
+            delete: args
+                .on("delete")
+                .then(|| run_args::rbac(args))
+                .transpose()?,
         })
     }
 
@@ -90,9 +93,20 @@ impl<'a> Afterwards<'a> {
         let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.fetches() {
             // An archive that is not to be kept is read from a temporary folder.
-            let passing = self.retrieve.is_none().then(temp::Folder::new).transpose()?;
-            let into = passing.as_deref().or(self.retrieve).unwrap_or(Path::new("."));
-            let retrieval = Retrieval { client, service, ..Retrieval::new(namespace, into) };
+            let passing = self
+                .retrieve
+                .is_none()
+                .then(temp::Folder::new)
+                .transpose()?;
+            let into = passing
+                .as_deref()
+                .or(self.retrieve)
+                .unwrap_or(Path::new("."));
+            let retrieval = Retrieval {
+                client,
+                service,
+                ..Retrieval::new(namespace, into)
+            };
             let paths = match fetch(self.args, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(failure) if output::is_interrupted() => {
@@ -102,7 +116,10 @@ impl<'a> Afterwards<'a> {
                     return Err(error.context(kept));
                 }
                 Err(failure) => {
-                    log::error!("error retrieving results: {:#}; {kept}", failure.into_error());
+                    log::error!(
+                        "error retrieving results: {:#}; {kept}",
+                        failure.into_error()
+                    );
                     return Ok(TRANSFER);
                 }
             };
@@ -125,8 +142,15 @@ impl<'a> Afterwards<'a> {
             return Ok(TRANSFER);
         }
         if let (Some(rbac), Some(client)) = (self.delete, client) {
-            let removal = Removal { namespace: namespace.to_owned(), rbac, all: false, dry_run: false };
-            removal.issue(client)?.wait(client, DELETION, &mut |state| log::info!("{state}"))?;
+            let removal = Removal {
+                namespace: namespace.to_owned(),
+                rbac,
+                all: false,
+                dry_run: false,
+            };
+            removal
+                .issue(client)?
+                .wait(client, DELETION, &mut |state| log::info!("{state}"))?;
         }
         Ok(code)
     }
@@ -136,8 +160,14 @@ impl<'a> Afterwards<'a> {
         // A persistent claim holds the archives of all runs.
         let newest = report::newest(paths).filter(|_| self.reads());
         if let Some(path) = newest {
-            return report(self.args, &self.outputs, path, None, self.retrieve.is_some())
-                .with_context(|| format!("could not process archive: {}", path.display()));
+            return report(
+                self.args,
+                &self.outputs,
+                path,
+                None,
+                self.retrieve.is_some(),
+            )
+            .with_context(|| format!("could not process archive: {}", path.display()));
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
@@ -157,8 +187,16 @@ pub(super) fn prune(args: Args, folder: &Path, of_this_run: &[PathBuf]) -> Resul
     if keep == 0 {
         return Ok(());
     }
-    let is_of_this_run = |name: &str| of_this_run.iter().any(|path| path.file_name() == Some(name.as_ref()));
-    for name in report::archives(folder)?.iter().skip(keep).filter(|name| !is_of_this_run(name)) {
+    let is_of_this_run = |name: &str| {
+        of_this_run
+            .iter()
+            .any(|path| path.file_name() == Some(name.as_ref()))
+    };
+    for name in report::archives(folder)?
+        .iter()
+        .skip(keep)
+        .filter(|name| !is_of_this_run(name))
+    {
         for ending in layout::SEAL.iter().chain(&[""]) {
             let path = folder.join(format!("{name}{ending}"));
             // Another run may remove it at the same time.
@@ -171,14 +209,23 @@ pub(super) fn prune(args: Args, folder: &Path, of_this_run: &[PathBuf]) -> Resul
 
 /// The URL of `--upload`: HTTPS, or HTTP to the machine itself, unless the aggregator sends there.
 pub(super) fn upload<'m>(args: Args<'m>, by_aggregator: bool) -> Result<Option<&'m str>> {
-    let Some(url) = args.text("upload") else { return Ok(None) };
-    let uri = url.parse::<Uri>().map_err(|error| usage_error(format!("--upload: invalid URL: {error}")))?;
+    let Some(url) = args.text("upload") else {
+        return Ok(None);
+    };
+    let uri = url
+        .parse::<Uri>()
+        .map_err(|error| usage_error(format!("--upload: invalid URL: {error}")))?;
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-    let is_here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let is_here = host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback());
     match uri.scheme_str() {
         Some("https") => Ok(Some(url)),
         Some("http") if is_here && !by_aggregator => Ok(Some(url)),
-        _ => Err(usage_error("--upload takes a URL that begins with https://")),
+        _ => Err(usage_error(
+            "--upload takes a URL that begins with https://",
+        )),
     }
 }
 
@@ -193,14 +240,21 @@ impl<'a> OutputFiles<'a> {
     /// Checks the requirements of `--junit`, `--html` and `--certify` before hours of work.
     pub(crate) fn open(args: Args<'a>) -> Result<Self> {
         let open = |id: &str| {
-            let Some(path) = args.text(id).map(Path::new) else { return Ok(None) };
+            let Some(path) = args.text(id).map(Path::new) else {
+                return Ok(None);
+            };
             // A link's target is replaced, not the link.
             let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-            replacement(&target)
-                .with_context(|| format!("cannot write `{}`, which --{id} names", path.display()))?;
+            replacement(&target).with_context(|| {
+                format!("cannot write `{}`, which --{id} names", path.display())
+            })?;
             anyhow::Ok(Some(target))
         };
-        Ok(Self { junit: open("junit")?, html: open("html")?, submission: Submission::asked(args)? })
+        Ok(Self {
+            junit: open("junit")?,
+            html: open("html")?,
+            submission: Submission::asked(args)?,
+        })
     }
 
     /// Whether any file is requested.
@@ -219,8 +273,14 @@ impl<'a> OutputFiles<'a> {
 
     /// Writes the requested files about one archive.
     fn write_report(&self, report: &Report<'_>, archive: &str) -> Result<Option<Judgement>> {
-        self.write(|out| report::write_junit(report, out), |out| report::write_html(report, None, out))?;
-        self.submission.as_ref().map(|submission| submission.judge(archive)).transpose()
+        self.write(
+            |out| report::write_junit(report, out),
+            |out| report::write_html(report, None, out),
+        )?;
+        self.submission
+            .as_ref()
+            .map(|submission| submission.judge(archive))
+            .transpose()
     }
 
     /// Writes the requested files with this content.
@@ -245,12 +305,20 @@ pub(crate) fn report(
     kept: bool,
 ) -> Result<u8> {
     let path = archive.display().to_string();
-    let depth = if is_annotated(args) { Depth::Tests } else { Depth::Run };
+    let depth = if is_annotated(args) {
+        Depth::Tests
+    } else {
+        Depth::Run
+    };
     let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
     let exit = report.exit(limit(args));
     let people = std::io::stdout().is_terminal();
-    let explained = if people || is_annotated(args) { report.explain() } else { Ok(()) };
+    let explained = if people || is_annotated(args) {
+        report.explain()
+    } else {
+        Ok(())
+    };
     annotate(args, &report);
     // Nothing that happens to standard output costs a file.
     let written = outputs.write_report(&report, &path);
@@ -258,9 +326,17 @@ pub(crate) fn report(
     let events = output::is_json(args);
     let shown = match explained {
         Ok(()) if events => Ok(()),
-        Ok(()) if people => TextOutput { look: look(args), out: &mut out }.report(&report),
+        Ok(()) if people => TextOutput {
+            look: look(args),
+            out: &mut out,
+        }
+        .report(&report),
         Ok(()) => {
-            let view = View { mode: ViewMode::Report, node: None, skip_prefix: false };
+            let view = View {
+                mode: ViewMode::Report,
+                node: None,
+                skip_prefix: false,
+            };
             view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
         }
         explained => explained,
@@ -279,13 +355,17 @@ pub(crate) fn report(
 
 /// What `--fail-on` and `--min-success` ask for.
 pub(crate) fn limit(args: Args<'_>) -> Limit {
-    let percent = u64::try_from(args.number("min-success")).ok().filter(|percent| *percent > 0);
+    let percent = u64::try_from(args.number("min-success"))
+        .ok()
+        .filter(|percent| *percent > 0);
     Limit::new(FailOn::parse(args.word("fail-on")), percent)
 }
 
 /// Prints the reason of an exit code other than 0.
 pub(crate) fn ending(exit: Option<Exit>) -> u8 {
-    let Some(Exit { code, reason }) = exit else { return 0 };
+    let Some(Exit { code, reason }) = exit else {
+        return 0;
+    };
     output::error(&format!("exit {code}: {}\n", visible::line(&reason)));
     code
 }
@@ -301,7 +381,10 @@ pub(crate) fn look(args: Args) -> Look {
             sys::variable("NO_COLOR").is_none() && (forced || width.is_some() && sys::colours())
         }
     };
-    Look { colour, width: width.filter(|width| *width > 0) }
+    Look {
+        colour,
+        width: width.filter(|width| *width > 0),
+    }
 }
 
 /// Writes to a pipe or device, or replaces a file once the content is complete.
@@ -314,7 +397,10 @@ fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Res
         };
         let mut out = BufWriter::with_capacity(64 << 10, new);
         content(&mut out)?;
-        Ok(out.into_inner().map_err(io::IntoInnerError::into_error)?.commit(true)?)
+        Ok(out
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?
+            .commit(true)?)
     };
     write().at("cannot write", path)
 }
@@ -344,16 +430,25 @@ pub(super) fn annotate(args: Args, report: &Report<'_>) {
     if !is_annotated(args) {
         return;
     }
-    for (level, causes) in [("error", &report.causes), ("warning", &report.unknown_causes)] {
+    for (level, causes) in [
+        ("error", &report.causes),
+        ("warning", &report.unknown_causes),
+    ] {
         for cause in causes.iter().take(MAX_ANNOTATIONS) {
             let title = format!("{} × {}", cause.count, cause.plugins.join(", "));
             let mut text = format!("{} ({})", cause.headline().0, cause.extent());
             text.extend(cause.names.iter().map(|name| format!("\n{}", plain(name))));
             text.extend(cause.remedy.iter().map(|remedy| format!("\n{remedy}")));
-            output::command(&format!("::{level} title={}::{}\n", encoded(&title, ":,"), encoded(&text, "")));
+            output::command(&format!(
+                "::{level} title={}::{}\n",
+                encoded(&title, ":,"),
+                encoded(&text, "")
+            ));
         }
     }
-    let path = std::env::var_os("GITHUB_STEP_SUMMARY").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = std::env::var_os("GITHUB_STEP_SUMMARY")
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from);
     let Some(path) = path else { return };
     let append = || -> Result<()> {
         let mut text = Vec::new();
@@ -370,5 +465,13 @@ pub(super) fn annotate(args: Args, report: &Report<'_>) {
 /// Text as in a command of a workflow.
 fn encoded(text: &str, more: &str) -> String {
     let is_special = |c: char| "%\r\n".contains(c) || more.contains(c);
-    text.chars().map(|c| if is_special(c) { format!("%{:02X}", u32::from(c)) } else { c.into() }).collect()
+    text.chars()
+        .map(|c| {
+            if is_special(c) {
+                format!("%{:02X}", u32::from(c))
+            } else {
+                c.into()
+            }
+        })
+        .collect()
 }

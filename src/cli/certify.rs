@@ -18,11 +18,19 @@ const NOT_READY: u8 = 3;
 pub(crate) fn run(args: Args) -> Result<u8> {
     results::check_names(args)?;
     let archive = args.text("archive").context("no archive given")?;
-    let tests = args.text("tests").map(run_args::tests).transpose()?.unwrap_or_default();
+    let tests = args
+        .text("tests")
+        .map(run_args::tests)
+        .transpose()?
+        .unwrap_or_default();
     check_seal(archive)?;
-    Submission { into: args.text("output").map(Path::new), product: args.text("product"), tests }
-        .judge(archive)
-        .map(|judgement| judgement.print())
+    Submission {
+        into: args.text("output").map(Path::new),
+        product: args.text("product"),
+        tests,
+    }
+    .judge(archive)
+    .map(|judgement| judgement.print())
 }
 
 /// Checks the seal of an archive, and warns if it has none or cannot be checked.
@@ -34,7 +42,10 @@ fn check_seal(archive: &str) -> Result<()> {
             checked.log();
         }
     } else {
-        log::warn!("`{}` was not checked: it has no seal beside it", archive.display());
+        log::warn!(
+            "`{}` was not checked: it has no seal beside it",
+            archive.display()
+        );
     }
     Ok(())
 }
@@ -67,7 +78,9 @@ pub(super) struct Submission<'a> {
 impl<'a> Submission<'a> {
     /// Reads `--certify` and `--product`, and reports every error that is detectable before the run.
     pub(super) fn asked(args: Args<'a>) -> Result<Option<Self>> {
-        let Some(into) = args.text("certify").map(Path::new) else { return Ok(None) };
+        let Some(into) = args.text("certify").map(Path::new) else {
+            return Ok(None);
+        };
         let Some(path) = args.text("product") else {
             return Err(usage_error(
                 "--certify: a submission describes a product; name its description by --product FILE",
@@ -77,9 +90,17 @@ impl<'a> Submission<'a> {
         if let Err(wrong) = Product::read(run_args::read_text(path)?) {
             bail!("`{path}` does not describe a product: {}", wrong.join("; "));
         }
-        let kit = args.text("kit").map(|path| Kit::read(Path::new(path))).transpose()?.flatten();
+        let kit = args
+            .text("kit")
+            .map(|path| Kit::read(Path::new(path)))
+            .transpose()?
+            .flatten();
         let tests = kit.unwrap_or_default().tests;
-        Ok(Some(Self { into: Some(into), product: Some(path), tests }))
+        Ok(Some(Self {
+            into: Some(into),
+            product: Some(path),
+            tests,
+        }))
     }
 
     /// Checks an archive and the product, and writes the submission if ready and requested.
@@ -90,12 +111,19 @@ impl<'a> Submission<'a> {
             ));
         }
         self.into.map_or(Ok(()), certify::check)?;
-        let described = self.product.map(|path| run_args::read_text(path).map(Product::read)).transpose()?;
+        let described = self
+            .product
+            .map(|path| run_args::read_text(path).map(Product::read))
+            .transpose()?;
         let candidate = certify::examine(archive, &self.tests)
             .with_context(|| format!("could not process archive: {archive}"))?;
         let (required, passed) = candidate.required;
         let version = &candidate.version;
-        let of = if version.is_empty() { String::new() } else { format!(" of {version}") };
+        let of = if version.is_empty() {
+            String::new()
+        } else {
+            format!(" of {version}")
+        };
         let mut text = format!("{passed} of {required} conformance tests{of} passed\n");
         let mut findings = candidate.findings.clone();
         if let (Some(path), Some(Err(wrong))) = (self.product, &described) {
@@ -104,11 +132,21 @@ impl<'a> Submission<'a> {
         if !findings.is_empty() {
             text.push_str("Not ready for certification:\n");
             text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
-            return Ok(Judgement { text, code: NOT_READY, next: None });
+            return Ok(Judgement {
+                text,
+                code: NOT_READY,
+                next: None,
+            });
         }
         let (Some(into), Some(Ok(product))) = (self.into, described) else {
-            text.push_str("Ready for certification: write the submission with --product FILE -o DIR\n");
-            return Ok(Judgement { text, code: 0, next: None });
+            text.push_str(
+                "Ready for certification: write the submission with --product FILE -o DIR\n",
+            );
+            return Ok(Judgement {
+                text,
+                code: 0,
+                next: None,
+            });
         };
         let paths = certify::write(&candidate, &product, into)?;
         text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
@@ -116,6 +154,10 @@ impl<'a> Submission<'a> {
             "submit these four files, and nothing else, as {version}/<product>/ in a pull request whose title names {version} and {}",
             product.name
         );
-        Ok(Judgement { text, code: 0, next: Some(next) })
+        Ok(Judgement {
+            text,
+            code: 0,
+            next: Some(next),
+        })
     }
 }

@@ -21,7 +21,8 @@ use base::stop::Stop;
 use base::{clock, sys};
 
 /// An empty variable in a script would otherwise mean all namespaces.
-pub(crate) const NO_NAMESPACE: &str = "the namespace is empty; name the run's namespace with --namespace";
+pub(crate) const NO_NAMESPACE: &str =
+    "the namespace is empty; name the run's namespace with --namespace";
 
 /// Where a variable names the namespace of runs.
 pub(crate) const NAMESPACE: &str = "SONOBUOY_NAMESPACE";
@@ -40,7 +41,9 @@ pub(crate) fn client(args: Args) -> Result<Client> {
     let client = Client::new(Config::load(&options(args)?)?, &Stop::new())?;
     Ok(match sys::variable(ONE_OF_MANY) {
         // Several of them may be behind one gateway. All clients of this process share the rate.
-        Some(_) => SHARED.get_or_init(|| client.rate(MAX_REQUESTS_PER_SECOND, 1)).clone(),
+        Some(_) => SHARED
+            .get_or_init(|| client.rate(MAX_REQUESTS_PER_SECOND, 1))
+            .clone(),
         None => client,
     })
 }
@@ -48,7 +51,8 @@ pub(crate) fn client(args: Args) -> Result<Client> {
 pub(crate) fn options(args: Args) -> Result<Options> {
     // As in kubectl, a bare number means seconds.
     let limit = |text: &str| {
-        let limit = clock::parse_duration(text).or_else(|| clock::parse_duration(&format!("{text}s")));
+        let limit =
+            clock::parse_duration(text).or_else(|| clock::parse_duration(&format!("{text}s")));
         limit.ok_or_else(|| invalid("request-timeout", text, "write 30s or 2m"))
     };
     Ok(Options {
@@ -63,7 +67,10 @@ pub(crate) fn options(args: Args) -> Result<Options> {
 /// The namespace of the run: that of the flag or the variable, else `sonobuoy`.
 pub(crate) fn namespace(args: Args) -> Result<String> {
     if args.given("namespace") {
-        return args.text("namespace").map(str::to_owned).context(NO_NAMESPACE);
+        return args
+            .text("namespace")
+            .map(str::to_owned)
+            .context(NO_NAMESPACE);
     }
     Ok(sys::variable(NAMESPACE).unwrap_or_else(|| names::SONOBUOY.into()))
 }
@@ -75,10 +82,14 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     if names_namespace(args) {
         return Ok(name);
     }
-    let has_run =
-        |client: &Client, namespace: &str| state::find(client, namespace).is_ok_and(|pod| pod.is_some());
+    let has_run = |client: &Client, namespace: &str| {
+        state::find(client, namespace).is_ok_and(|pod| pod.is_some())
+    };
     if let Ok(config) = Config::find(&options(args)?)
-        && let Some(of_context) = config.namespace.clone().filter(|of_context| *of_context != name)
+        && let Some(of_context) = config
+            .namespace
+            .clone()
+            .filter(|of_context| *of_context != name)
         && let Ok(client) = Client::new(config, &Stop::new())
         && !has_run(&client, &name)
         && has_run(&client, &of_context)
@@ -102,7 +113,12 @@ pub(crate) fn run_of(
     if named(args) && !names_namespace(args) {
         let service = service(args, None, false)?;
         let of_file = service.as_ref().map(|service| service.namespace.clone());
-        return Ok((of_file.filter(|name| !name.is_empty()).map_or_else(namespace, Ok)?, service));
+        return Ok((
+            of_file
+                .filter(|name| !name.is_empty())
+                .map_or_else(namespace, Ok)?,
+            service,
+        ));
     }
     let namespace = namespace()?;
     let service = service(args, Some(&namespace), false)?;
@@ -112,7 +128,9 @@ pub(crate) fn run_of(
 /// The API server's version, such as `v1.31.2`, including vendor suffixes.
 pub(crate) fn version(args: Args) -> Result<String> {
     let answer = client(args)?.version()?;
-    let version = answer["gitVersion"].as_str().context("the cluster does not report its version")?;
+    let version = answer["gitVersion"]
+        .as_str()
+        .context("the cluster does not report its version")?;
     Ok(version.to_owned())
 }
 
@@ -125,12 +143,18 @@ pub(crate) fn release(args: Args) -> Result<String> {
 
 /// The file with the credentials of a run's status service.
 pub(crate) fn credentials(args: Args) -> PathBuf {
-    args.text_or("credentials", "SONOBUOY_CREDENTIALS").unwrap_or_else(|| service::FILE.into()).into()
+    args.text_or("credentials", "SONOBUOY_CREDENTIALS")
+        .unwrap_or_else(|| service::FILE.into())
+        .into()
 }
 
 /// The credentials of the status service of the run in `namespace`, or of any run, if they are usable. A named file that does not exist is an error,
 /// unless this command `writes` it: then its failure was reported.
-pub(crate) fn service(args: Args, namespace: Option<&str>, writes: bool) -> Result<Option<Credentials>> {
+pub(crate) fn service(
+    args: Args,
+    namespace: Option<&str>,
+    writes: bool,
+) -> Result<Option<Credentials>> {
     let path = credentials(args);
     if path.as_os_str() != service::STREAM {
         let found = Credentials::read(&path, namespace);
@@ -147,11 +171,17 @@ pub(crate) fn service(args: Args, namespace: Option<&str>, writes: bool) -> Resu
         log::warn!("`--credentials -` reads them from standard input, which is a terminal");
         return Ok(None);
     }
-    Ok(usable(args, Credentials::take(stdin.lock(), namespace).context("standard input")))
+    Ok(usable(
+        args,
+        Credentials::take(stdin.lock(), namespace).context("standard input"),
+    ))
 }
 
 /// Access to a run: its namespace, and its cluster, its status service, or both.
-pub(crate) fn to_run(args: Args, stop: &Stop) -> Result<(String, Option<Client>, Option<Credentials>)> {
+pub(crate) fn to_run(
+    args: Args,
+    stop: &Stop,
+) -> Result<(String, Option<Client>, Option<Credentials>)> {
     let (namespace, service) = run_of(args, || namespace_of_run(args))?;
     Ok(match client(args) {
         Err(_) if service.is_some() => (namespace, None, service),
@@ -190,6 +220,12 @@ fn named(args: Args) -> bool {
 
 /// Logs why the service is not used. A named file must be valid; the default one may belong to another run.
 fn usable<T>(args: Args, found: Result<T>) -> Option<T> {
-    let level = if named(args) { log::Level::Warn } else { log::Level::Debug };
-    found.inspect_err(|error| log::log!(level, "the status service was not asked: {error:#}")).ok()
+    let level = if named(args) {
+        log::Level::Warn
+    } else {
+        log::Level::Debug
+    };
+    found
+        .inspect_err(|error| log::log!(level, "the status service was not asked: {error:#}"))
+        .ok()
 }

@@ -21,7 +21,9 @@ use super::afterwards::{OutputFiles, ending, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
 use super::{cluster, output, results};
 use crate::driver::process::{Talk, ending as process_ending, start, tail};
-use crate::progress_view::{About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event};
+use crate::progress_view::{
+    About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
+};
 use crate::report::{self, Many, TextOutput};
 use crate::status::{FAILED, Run};
 use base::at::At as _;
@@ -64,16 +66,28 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     let waits = command == "wait" || reports || asked(&["wait", "delete"]);
     let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
     // The folder with those of the clusters, if they are kept.
-    let kept = ["resume", "retrieve", "dir"].into_iter().filter(|flag| *flag != "resume" || reports);
-    let kept = kept.filter_map(|flag| args.text(flag)).map(Path::new).next();
+    let kept = ["resume", "retrieve", "dir"]
+        .into_iter()
+        .filter(|flag| *flag != "resume" || reports);
+    let kept = kept
+        .filter_map(|flag| args.text(flag))
+        .map(Path::new)
+        .next();
     let clusters = clusters(args)?;
     let files = OutputFiles::open(args)?;
     let passing = kept.is_none().then(temp::Folder::new).transpose()?;
     let root = passing.as_deref().or(kept).unwrap_or(Path::new("."));
     let stop = Stop::new();
     output::stop_on_interrupt(&stop)?;
-    let fleet =
-        Fleet { args, command, has_events, reports, root, stop: &stop, clusters: Mutex::new(clusters) };
+    let fleet = Fleet {
+        args,
+        command,
+        has_events,
+        reports,
+        root,
+        stop: &stop,
+        clusters: Mutex::new(clusters),
+    };
     let is_quiet = ["retrieve", "status"].contains(&command) && !has_events;
     let how = match output::or_log(args) {
         _ if is_quiet => output::or_quiet(args),
@@ -82,18 +96,25 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     };
     output::with_board(how, |board| fleet.work(board))?;
     let clusters = fleet.lock();
-    for cluster in clusters.iter().filter(|cluster| is_quiet && !cluster.error.is_empty()) {
+    for cluster in clusters
+        .iter()
+        .filter(|cluster| is_quiet && !cluster.error.is_empty())
+    {
         log::error!("{}: {}", cluster.name, cluster.error);
     }
     if stop.stopped() {
         let codes = clusters.iter().map(|cluster| cluster.code);
-        let left = codes.filter(|code| code.is_none_or(|code| code == output::INTERRUPTED)).count();
+        let left = codes
+            .filter(|code| code.is_none_or(|code| code == output::INTERRUPTED))
+            .count();
         let again = match kept {
             Some(root) if reports => format!("; `--resume {}` continues", root.display()),
             _ => String::new(),
         };
         let all = clusters.len();
-        return Err(interrupted(format!("interrupted: {left} of {all} clusters are not done{again}")));
+        return Err(interrupted(format!(
+            "interrupted: {left} of {all} clusters are not done{again}"
+        )));
     }
     let bad = if reports {
         report(args, &files, &clusters)?
@@ -101,7 +122,10 @@ pub(super) fn run(args: Args, command: &str) -> Result<u8> {
         fleet.show(&clusters);
         0
     };
-    let codes = clusters.iter().filter_map(|cluster| cluster.code).chain([bad]);
+    let codes = clusters
+        .iter()
+        .filter_map(|cluster| cluster.code)
+        .chain([bad]);
     Ok(codes.filter(|code| *code > 0).min().unwrap_or_default())
 }
 
@@ -126,7 +150,10 @@ struct Cluster {
 impl Cluster {
     /// The flag that selects it.
     fn flag(&self) -> OsString {
-        self.path.as_ref().map_or_else(|| word("context", &self.name), |path| word("kubeconfig", path))
+        self.path.as_ref().map_or_else(
+            || word("context", &self.name),
+            |path| word("kubeconfig", path),
+        )
     }
 
     fn task(&self) -> Task {
@@ -153,12 +180,22 @@ impl Cluster {
 
     /// The row of `status`.
     fn row(&self) -> [String; 5] {
-        let run = Run::parse(&self.printed).ok().filter(|_| !self.printed.is_empty());
-        let Some(run) = run else { return [&self.name, "unknown", "", "", &*self.error].map(str::to_owned) };
+        let run = Run::parse(&self.printed)
+            .ok()
+            .filter(|_| !self.printed.is_empty());
+        let Some(run) = run else {
+            return [&self.name, "unknown", "", "", &*self.error].map(str::to_owned);
+        };
         let task = of_run(&run, &About::default()).as_task(&self.name);
         let message = run.message.or(run.error).unwrap_or_default();
         let results = format!("{}/{}", task.done, task.total);
-        [self.name.clone(), run.status, results, task.failed.to_string(), message]
+        [
+            self.name.clone(),
+            run.status,
+            results,
+            task.failed.to_string(),
+            message,
+        ]
     }
 }
 
@@ -179,22 +216,32 @@ struct Fleet<'a> {
 fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u8> {
     let mut many = Many::default();
     let mut worst = None;
-    for Cluster { name, scene, error, .. } in clusters {
+    for Cluster {
+        name, scene, error, ..
+    } in clusters
+    {
         match &scene.product {
-            Some(archive) => match results::add(args, &mut many, archive, Some(name), worst.clone()) {
-                Ok(ended) => worst = ended,
-                Err(error) => many.add_missing(name, &format!("{error:#}")),
-            },
+            Some(archive) => {
+                match results::add(args, &mut many, archive, Some(name), worst.clone()) {
+                    Ok(ended) => worst = ended,
+                    Err(error) => many.add_missing(name, &format!("{error:#}")),
+                }
+            }
             None => many.add_missing(name, error),
         }
     }
-    let written =
-        files.write(|out| report::write_many_junit(&many, out), |out| report::write_many_html(&many, out));
+    let written = files.write(
+        |out| report::write_many_junit(&many, out),
+        |out| report::write_many_html(&many, out),
+    );
     if output::is_json(args) {
         output::line(report_event(&many.json()));
     } else {
         let mut out = output::buffered(false);
-        many.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
+        many.write_text(&mut TextOutput {
+            look: look(args),
+            out: &mut out,
+        })?;
         out.flush()?;
     }
     written?;
@@ -205,19 +252,28 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
 fn check(args: Args) -> Result<()> {
     let problem = "cannot be used with several clusters";
     for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
-        ensure!(args.word(flag) != value, usage_error(format!("--{flag} {value} {problem}")));
+        ensure!(
+            args.word(flag) != value,
+            usage_error(format!("--{flag} {value} {problem}"))
+        );
     }
     for flag in ["kubeconfig", "context", "local", "certify"] {
         // One file may have the contexts.
         let is_allowed = flag == "kubeconfig" && !args.given("kubeconfigs");
-        ensure!(is_allowed || !args.given(flag), usage_error(format!("--{flag} {problem}")));
+        ensure!(
+            is_allowed || !args.given(flag),
+            usage_error(format!("--{flag} {problem}"))
+        );
     }
     Ok(())
 }
 
 impl Fleet<'_> {
     fn is_json(&self) -> bool {
-        self.args.on("json") || ["output", "format"].iter().any(|flag| self.args.word(flag) == "json")
+        self.args.on("json")
+            || ["output", "format"]
+                .iter()
+                .any(|flag| self.args.word(flag) == "json")
     }
 
     /// Prints what each process has printed.
@@ -225,22 +281,33 @@ impl Fleet<'_> {
         if self.has_events {
             return;
         }
-        let word = self.args.text("output").filter(|_| self.command == "status");
+        let word = self
+            .args
+            .text("output")
+            .filter(|_| self.command == "status");
         if self.is_json() || word == Some("yaml") {
             let document = clusters.iter().map(|cluster| {
                 let printed = json::from_slice(cluster.printed.as_bytes()).unwrap_or_default();
                 json!({"cluster": cluster.name, "exit": cluster.code, "error": cluster.error, "document": printed})
             });
-            output::print(&output::document(word.unwrap_or("json"), &document.collect()));
+            output::print(&output::document(
+                word.unwrap_or("json"),
+                &document.collect(),
+            ));
             return;
         }
         if self.command == "status" {
             let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
             let head = ["cluster", "status", "results", "failed", "message"];
-            output::print(&output::in_form(word, head, &rows, || output::table(head, &rows, false)));
+            output::print(&output::in_form(word, head, &rows, || {
+                output::table(head, &rows, false)
+            }));
             return;
         }
-        for cluster in clusters.iter().filter(|cluster| !cluster.printed.trim().is_empty()) {
+        for cluster in clusters
+            .iter()
+            .filter(|cluster| !cluster.printed.trim().is_empty())
+        {
             // Scripts read the names of files.
             if self.command != "retrieve" {
                 output::line(format!("{}:", cluster.name));
@@ -268,7 +335,9 @@ impl Fleet<'_> {
     /// Does the work in the next cluster; false if there is none.
     fn next(&self, board: &Board) -> bool {
         let mut clusters = self.lock();
-        let Some(at) = clusters.iter().position(|cluster| !cluster.begun) else { return false };
+        let Some(at) = clusters.iter().position(|cluster| !cluster.begun) else {
+            return false;
+        };
         clusters[at].begun = true;
         let (folder, flag) = (folder(&clusters[at].name), clusters[at].flag());
         drop(clusters);
@@ -290,13 +359,22 @@ impl Fleet<'_> {
         let (code, error) = ended.unwrap_or_else(|error| (1, format!("{error:#}")));
         update(&mut |cluster| {
             cluster.code = Some(code);
-            cluster.error = if code == 0 { String::new() } else { error.clone() };
+            cluster.error = if code == 0 {
+                String::new()
+            } else {
+                error.clone()
+            };
         });
         true
     }
 
     /// Runs the process of the cluster that `flag` selects; returns its exit code and its last message.
-    fn process(&self, folder: &Path, flag: &OsStr, hear: &mut dyn FnMut(&str)) -> Result<(u8, String)> {
+    fn process(
+        &self,
+        folder: &Path,
+        flag: &OsStr,
+        hear: &mut dyn FnMut(&str),
+    ) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
         let resumes = self.reports && self.args.text("resume").is_some();
@@ -305,7 +383,11 @@ impl Fleet<'_> {
             return Ok((0, String::new()));
         }
         // The run may have gone on without a command that watches it.
-        let command = if resumes && mark.exists() { "wait" } else { self.command };
+        let command = if resumes && mark.exists() {
+            "wait"
+        } else {
+            self.command
+        };
         let words = self.words(command, folder, flag);
         let mut begun = false;
         let ended = process(&words, &folder.join(LOG), self.stop, &mut |line| {
@@ -326,7 +408,12 @@ impl Fleet<'_> {
         let args = self.args;
         // Some flags depend on their order; no two values share a place.
         let mut given = BTreeMap::new();
-        for id in args.0.ids().map(clap::Id::as_str).filter(|id| args.given(id) && !OF_ALL.contains(id)) {
+        for id in args
+            .0
+            .ids()
+            .map(clap::Id::as_str)
+            .filter(|id| args.given(id) && !OF_ALL.contains(id))
+        {
             let places = args.0.indices_of(id).into_iter().flatten();
             let values = args.0.get_raw(id).into_iter().flatten();
             given.extend(places.zip(values.map(|value| word(id, value))));
@@ -348,15 +435,27 @@ impl Fleet<'_> {
     fn scene(&self, clusters: &[Cluster]) -> Scene {
         let troubles = clusters.iter().flat_map(|cluster| {
             let own = cluster.scene.troubles.iter().map(|trouble| &trouble.cause);
-            let causes = own.chain([&cluster.error]).filter(|cause| !cause.is_empty());
+            let causes = own
+                .chain([&cluster.error])
+                .filter(|cause| !cause.is_empty());
             causes.map(|cause| Trouble {
                 task: cluster.name.clone(),
                 cause: cause.clone(),
                 places: Vec::new(),
             })
         });
-        let (all, over) = (clusters.len(), clusters.iter().filter(|cluster| cluster.code.is_some()).count());
-        let tasks: Vec<_> = clusters.iter().filter(|cluster| cluster.begun).map(Cluster::task).collect();
+        let (all, over) = (
+            clusters.len(),
+            clusters
+                .iter()
+                .filter(|cluster| cluster.code.is_some())
+                .count(),
+        );
+        let tasks: Vec<_> = clusters
+            .iter()
+            .filter(|cluster| cluster.begun)
+            .map(Cluster::task)
+            .collect();
         Scene {
             title: format!("{} in {all} clusters", self.command),
             state: if over == all { "over" } else { "at work" }.into(),
@@ -383,21 +482,40 @@ fn word(name: &str, value: impl AsRef<OsStr>) -> OsString {
 }
 
 /// Runs this program with `words`; passes each line of its output to `hear`. Returns the exit code and the last message.
-fn process(words: &[OsString], log: &Path, stop: &Stop, hear: &mut dyn FnMut(&str)) -> Result<(u8, String)> {
+fn process(
+    words: &[OsString],
+    log: &Path,
+    stop: &Stop,
+    hear: &mut dyn FnMut(&str),
+) -> Result<(u8, String)> {
     File::create(log).at("cannot write", log)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let mut command = Command::new(program);
     // Another cluster's status service must not answer for this one.
-    command.args(words).env("SONOBUOY_CREDENTIALS", log.with_file_name("credentials.json"));
+    command.args(words).env(
+        "SONOBUOY_CREDENTIALS",
+        log.with_file_name("credentials.json"),
+    );
     command.env(cluster::ONE_OF_MANY, "true");
-    let (group, mut child) = start(&mut command, log, Talk::WithUs).context("cannot start this program")?;
+    let (group, mut child) =
+        start(&mut command, log, Talk::WithUs).context("cannot start this program")?;
     drop(child.stdin.take());
     let hook = stop.on_stop(move || {
         group.terminate();
     });
-    let mut output = BufReader::new(child.stdout.take().context("no output")?.take(MAX_OUTPUT_BYTES));
+    let mut output = BufReader::new(
+        child
+            .stdout
+            .take()
+            .context("no output")?
+            .take(MAX_OUTPUT_BYTES),
+    );
     let mut line = Vec::new();
-    while output.read_until(b'\n', &mut line).context("cannot read its output")? > 0 {
+    while output
+        .read_until(b'\n', &mut line)
+        .context("cannot read its output")?
+        > 0
+    {
         hear(&String::from_utf8_lossy(&line));
         line.clear();
     }
@@ -406,8 +524,14 @@ fn process(words: &[OsString], log: &Path, stop: &Stop, hear: &mut dyn FnMut(&st
     // Also kills what the process has left behind.
     drop(hook);
     let message = Some(logger::message(&tail(log))).filter(|message| !message.is_empty());
-    let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
-    Ok((code, message.unwrap_or_else(|| format!("its process {}", process_ending(status)))))
+    let code = status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1);
+    Ok((
+        code,
+        message.unwrap_or_else(|| format!("its process {}", process_ending(status))),
+    ))
 }
 
 /// The word for all contexts.
@@ -416,7 +540,10 @@ const ALL: &str = "all";
 /// The clusters of a call.
 fn clusters(args: Args) -> Result<Vec<Cluster>> {
     let options = cluster::options(args)?;
-    let named: Vec<&str> = args.all("contexts").filter(|name| !name.is_empty()).collect();
+    let named: Vec<&str> = args
+        .all("contexts")
+        .filter(|name| !name.is_empty())
+        .collect();
     let all = named.contains(&ALL);
     let found = match named.is_empty() {
         true => kubeconfigs(args.all("kubeconfigs"))?,
@@ -431,11 +558,19 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
             None => options.context = Some(cluster.name.clone()),
         }
         // A tunnel may give several clusters the same address.
-        let server = Config::find(&options).map(|config| format!("{} {:?}", config.server, config.proxy));
-        let keys = server.into_iter().chain([folder(&cluster.name).to_lowercase()]);
-        let twins: Vec<_> = keys.filter_map(|key| seen.insert(key, cluster.name.clone())).collect();
+        let server =
+            Config::find(&options).map(|config| format!("{} {:?}", config.server, config.proxy));
+        let keys = server
+            .into_iter()
+            .chain([folder(&cluster.name).to_lowercase()]);
+        let twins: Vec<_> = keys
+            .filter_map(|key| seen.insert(key, cluster.name.clone()))
+            .collect();
         if let Some(other) = twins.first() {
-            let problem = format!("`{other}` and `{}` are the same cluster, or share a folder", cluster.name);
+            let problem = format!(
+                "`{other}` and `{}` are the same cluster, or share a folder",
+                cluster.name
+            );
             ensure!(all, usage_error(format!("{problem}; name one of them")));
             log::warn!("{problem}: `{}` is left out", cluster.name);
         } else {
@@ -453,12 +588,25 @@ fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>
         Config::find(options)?;
         bail!("the kubeconfig has no contexts");
     }
-    if let Some(name) = named.iter().find(|name| **name != ALL && !known.contains(*name)) {
+    if let Some(name) = named
+        .iter()
+        .find(|name| **name != ALL && !known.contains(*name))
+    {
         let (names, hint) = (known.join(", "), near::hint(name, known.iter().copied()));
-        return Err(invalid("contexts", name, &format!("the kubeconfig has {names}{hint}")));
+        return Err(invalid(
+            "contexts",
+            name,
+            &format!("the kubeconfig has {names}{hint}"),
+        ));
     }
     let chosen = if all { &known } else { named };
-    Ok(chosen.iter().map(|name| Cluster { name: (*name).to_owned(), ..Cluster::default() }).collect())
+    Ok(chosen
+        .iter()
+        .map(|name| Cluster {
+            name: (*name).to_owned(),
+            ..Cluster::default()
+        })
+        .collect())
 }
 
 /// The files, those in a folder, and those of `FOLDER/*`, for shells that leave it as it is.
@@ -466,11 +614,20 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
     let mut files = Vec::new();
     for path in paths {
         let path = Path::new(path);
-        let folder = if path.ends_with("*") { path.parent().unwrap_or(path) } else { path };
+        let folder = if path.ends_with("*") {
+            path.parent().unwrap_or(path)
+        } else {
+            path
+        };
         if fs::metadata(folder).at("cannot read", folder)?.is_dir() {
             let entries = fs::read_dir(folder).at("cannot read", folder)?;
             let start = files.len();
-            files.extend(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()));
+            files.extend(
+                entries
+                    .flatten()
+                    .map(|entry| entry.path())
+                    .filter(|path| path.is_file()),
+            );
             files[start..].sort();
         } else {
             files.push(path.to_owned());
@@ -478,8 +635,16 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
     }
     ensure!(!files.is_empty(), "--kubeconfigs: the folder is empty");
     let cluster = |path: PathBuf| {
-        let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        Cluster { name, path: Some(path), ..Cluster::default() }
+        let name = path
+            .file_stem()
+            .unwrap_or(path.as_os_str())
+            .to_string_lossy()
+            .into_owned();
+        Cluster {
+            name,
+            path: Some(path),
+            ..Cluster::default()
+        }
     };
     Ok(files.into_iter().map(cluster).collect())
 }
@@ -487,9 +652,15 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
 /// The name of a cluster's folder: characters that not every system allows are written as `%XX`, which is unambiguous.
 fn folder(name: &str) -> String {
     let text = percent_encoded(name);
-    let text = text.strip_prefix('.').map_or_else(|| text.clone(), |rest| format!("%2E{rest}"));
+    let text = text
+        .strip_prefix('.')
+        .map_or_else(|| text.clone(), |rest| format!("%2E{rest}"));
     // Windows has names that mean devices, and drops dots at the end.
-    if sys::can_have(&text) && !text.ends_with('.') { text } else { format!("{text}%") }
+    if sys::can_have(&text) && !text.ends_with('.') {
+        text
+    } else {
+        format!("{text}%")
+    }
 }
 
 #[cfg(test)]
@@ -500,7 +671,10 @@ mod tests {
     fn folders_of_contexts_are_valid_and_distinct() {
         for (name, expected) in [
             ("kind-a", "kind-a"),
-            ("arn:aws:eks:eu-west-1:1:cluster/a", "arn%3Aaws%3Aeks%3Aeu-west-1%3A1%3Acluster%2Fa"),
+            (
+                "arn:aws:eks:eu-west-1:1:cluster/a",
+                "arn%3Aaws%3Aeks%3Aeu-west-1%3A1%3Acluster%2Fa",
+            ),
             ("admin@a.example", "admin%40a.example"),
             (".", "%2E"),
             ("..", "%2E.%"),

@@ -36,15 +36,26 @@ const FOLDERS: &str = ":16\n";
 
 /// Common values of flags that also accept others, so that the table cannot list them.
 const USUAL_VALUES: &[(&str, &[&str])] = &[
-    ("aggregator-permissions", &["clusterAdmin", "clusterRead", "namespaceAdmin"]),
+    (
+        "aggregator-permissions",
+        &["clusterAdmin", "clusterRead", "namespaceAdmin"],
+    ),
     ("format", &["raw", "junit", "gojson", "manual"]),
     ("image-pull-policy", &["Always", "IfNotPresent", "Never"]),
     ("input", &["online", "offline", "-"]),
     ("kubernetes-version", &table::VERSIONS),
     ("mode", &["tests", "tags", "tagCounts"]),
-    ("namespace-psa-enforce-level", &["privileged", "baseline", "restricted"]),
+    (
+        "namespace-psa-enforce-level",
+        &["privileged", "baseline", "restricted"],
+    ),
     ("platform", &["all", "linux/amd64", "linux/arm64"]),
-    ("priority", &["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"]),
+    (
+        "priority",
+        &[
+            "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug",
+        ],
+    ),
     ("security-context-mode", &["nonroot", "none"]),
     ("skip-preflight", &CHECKS),
 ];
@@ -57,7 +68,11 @@ pub(crate) fn run(args: Args) {
         "fish" => include_str!("complete.fish"),
         _ => include_str!("complete.ps1"),
     };
-    let call = if args.on("no-descriptions") { CALL_WITHOUT_DESCRIPTIONS } else { CALL };
+    let call = if args.on("no-descriptions") {
+        CALL_WITHOUT_DESCRIPTIONS
+    } else {
+        CALL
+    };
     output::data(&script.replace(CALL, call));
 }
 
@@ -65,17 +80,32 @@ pub(crate) fn run(args: Args) {
 /// would reject most of the words.
 pub(crate) fn answer(args: &[OsString]) -> Option<ExitCode> {
     let (call, words) = match args {
-        [program, words @ ..] if Path::new(program).file_name().is_some_and(|name| name == OF_KUBECTL) => {
+        [program, words @ ..]
+            if Path::new(program)
+                .file_name()
+                .is_some_and(|name| name == OF_KUBECTL) =>
+        {
             (CALL.as_ref(), words)
         }
-        [_, call, words @ ..] if call == CALL || call == CALL_WITHOUT_DESCRIPTIONS => (&**call, words),
+        [_, call, words @ ..] if call == CALL || call == CALL_WITHOUT_DESCRIPTIONS => {
+            (&**call, words)
+        }
         _ => return None,
     };
-    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    let (word, before) =
-        words.split_last().map_or(("", &words[..]), |(word, before)| (word.as_str(), before));
-    let mut answer =
-        Completions { text: String::new(), word, kept: "", described: call == CALL, end: NOTHING };
+    let words: Vec<String> = words
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let (word, before) = words
+        .split_last()
+        .map_or(("", &words[..]), |(word, before)| (word.as_str(), before));
+    let mut answer = Completions {
+        text: String::new(),
+        word,
+        kept: "",
+        described: call == CALL,
+        end: NOTHING,
+    };
     candidates(&table::shown(), before, &mut answer);
     answer.text.push_str(answer.end);
     output::print(&answer.text);
@@ -96,17 +126,34 @@ struct Completions<'w> {
 impl Completions<'_> {
     fn offer(&mut self, candidate: &str, about: &str) {
         let whole = format!("{}{candidate}", self.kept);
-        if whole.get(..self.word.len()).is_some_and(|begun| begun.eq_ignore_ascii_case(self.word)) {
+        if whole
+            .get(..self.word.len())
+            .is_some_and(|begun| begun.eq_ignore_ascii_case(self.word))
+        {
             self.text.push_str(&whole);
-            let about = about.lines().next().filter(|about| self.described && !about.is_empty());
-            self.text.extend(about.into_iter().flat_map(|about| ["\t", about]).chain(["\n"]));
+            let about = about
+                .lines()
+                .next()
+                .filter(|about| self.described && !about.is_empty());
+            self.text.extend(
+                about
+                    .into_iter()
+                    .flat_map(|about| ["\t", about])
+                    .chain(["\n"]),
+            );
         }
     }
 
     /// Offers names that need no quoting and are safe on a terminal.
     fn offer_safe(&mut self, names: impl IntoIterator<Item = String>, about: &str) {
-        let is_safe = |name: &String| name.chars().all(|c| c.is_alphanumeric() || "._-:+@/".contains(c));
-        names.into_iter().filter(is_safe).for_each(|name| self.offer(&name, about));
+        let is_safe = |name: &String| {
+            name.chars()
+                .all(|c| c.is_alphanumeric() || "._-:+@/".contains(c))
+        };
+        names
+            .into_iter()
+            .filter(is_safe)
+            .for_each(|name| self.offer(&name, about));
     }
 }
 
@@ -127,8 +174,9 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
             awaiting = usage::awaited(table, command, word);
         } else if topic.is_some() {
             topic = topic.and_then(|topic: &Command| topic.find_subcommand(word));
-        } else if let Some(inner) =
-            command.find_subcommand(word).filter(|_| arguments == 0 && !flags_are_over)
+        } else if let Some(inner) = command
+            .find_subcommand(word)
+            .filter(|_| arguments == 0 && !flags_are_over)
         {
             command = inner;
             topic = (inner.get_name() == "help").then_some(table);
@@ -168,14 +216,21 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
     match command.get_positionals().nth(arguments) {
         Some(argument) => values(argument, answer),
         // With no other candidates for an empty word, flags are offered.
-        None if word.is_empty() && answer.text.is_empty() && !flags_are_over => flags(command, answer),
+        None if word.is_empty() && answer.text.is_empty() && !flags_are_over => {
+            flags(command, answer)
+        }
         None => {}
     }
 }
 
 fn commands(command: &Command, answer: &mut Completions) {
     for inner in usage::visible(command) {
-        answer.offer(inner.get_name(), &inner.get_about().map_or_else(String::new, ToString::to_string));
+        answer.offer(
+            inner.get_name(),
+            &inner
+                .get_about()
+                .map_or_else(String::new, ToString::to_string),
+        );
     }
 }
 
@@ -188,27 +243,42 @@ fn flags(command: &Command, answer: &mut Completions) {
 }
 
 fn help(flag: &Arg) -> String {
-    flag.get_help().map_or_else(String::new, ToString::to_string)
+    flag.get_help()
+        .map_or_else(String::new, ToString::to_string)
 }
 
 /// Values of a flag or argument.
 fn values(arg: &Arg, answer: &mut Completions) {
     let id = arg.get_id().as_str();
-    let name = arg.get_value_names().and_then(<[_]>::first).map_or("", |name| name.as_str());
-    if let Some(comma) = answer.word.rfind(',').filter(|_| arg.get_value_delimiter().is_some()) {
+    let name = arg
+        .get_value_names()
+        .and_then(<[_]>::first)
+        .map_or("", |name| name.as_str());
+    if let Some(comma) = answer
+        .word
+        .rfind(',')
+        .filter(|_| arg.get_value_delimiter().is_some())
+    {
         answer.kept = &answer.word[..=comma];
     }
     if !arg.get_action().takes_values() {
         // Switches take no separate value, so this is `--switch=`.
-        return ["true", "false"].iter().for_each(|value| answer.offer(value, ""));
+        return ["true", "false"]
+            .iter()
+            .for_each(|value| answer.offer(value, ""));
     }
     let only = arg.get_possible_values();
     for value in &only {
         let mode = Mode::named(value.get_name()).filter(|_| id == "mode");
-        let about = mode.and_then(|mode| mode.description.split(". ").next()).unwrap_or_default();
+        let about = mode
+            .and_then(|mode| mode.description.split(". ").next())
+            .unwrap_or_default();
         answer.offer(value.get_name(), about);
     }
-    for (_, words) in USUAL_VALUES.iter().filter(|(flag, _)| only.is_empty() && *flag == id) {
+    for (_, words) in USUAL_VALUES
+        .iter()
+        .filter(|(flag, _)| only.is_empty() && *flag == id)
+    {
         words.iter().for_each(|word| answer.offer(word, ""));
     }
     if id == "plugin" {
@@ -237,10 +307,20 @@ fn values(arg: &Arg, answer: &mut Completions) {
 }
 
 fn namespaces() -> Option<Vec<String>> {
-    let options = Options { request_timeout: Some(CLUSTER_TIMEOUT), ..Options::default() };
+    let options = Options {
+        request_timeout: Some(CLUSTER_TIMEOUT),
+        ..Options::default()
+    };
     let client = Client::new(Config::find(&options).ok()?, &Stop::new()).ok()?;
-    let found = client.list(&Resource::NAMESPACES, "", &Selector::all()).ok()?;
-    Some(found.iter().filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned)).collect())
+    let found = client
+        .list(&Resource::NAMESPACES, "", &Selector::all())
+        .ok()?;
+    Some(
+        found
+            .iter()
+            .filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned))
+            .collect(),
+    )
 }
 
 #[cfg(test)]
@@ -251,7 +331,8 @@ mod tests {
     fn completed_words_belong_to_existing_flags() {
         let table = table::shown();
         for (flag, words) in USUAL_VALUES {
-            let free = |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();
+            let free =
+                |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();
             assert!(usage::below(&table, &free).is_some(), "{flag} {words:?}");
         }
     }

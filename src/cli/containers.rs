@@ -86,7 +86,10 @@ fn work(scope: Scope, term: &Stop) -> Result<()> {
     let settings = WorkerSettings::read(scope, |name| std::env::var(name).ok())?;
     let submitted = worker::run(&settings, term)?;
     // On one machine the other processes wait for the result; Kubernetes detects its absence without them.
-    ensure!(submitted || settings.others_ended_file.is_none(), "asked to stop before there was a result");
+    ensure!(
+        submitted || settings.others_ended_file.is_none(),
+        "asked to stop before there was a result"
+    );
     Ok(())
 }
 
@@ -103,7 +106,9 @@ pub(crate) fn splat(args: Args) -> Result<()> {
         let path = folder.join(layout::LAST_STATUS);
         let mut file = fs::File::open(&path).at("cannot read", &path)?;
         return output::stream_bytes(|mut out| {
-            std::io::copy(&mut file, &mut out).context("sending the status").map(drop)
+            std::io::copy(&mut file, &mut out)
+                .context("sending the status")
+                .map(drop)
         });
     }
     // Clients treat an archive without entries as an unfinished run.
@@ -115,9 +120,14 @@ pub(crate) fn splat(args: Args) -> Result<()> {
         log::warn!("no finished archive in `{}`", folder.display());
     }
     if args.on("seals") {
-        let seals: Vec<_> =
-            files.iter().flat_map(|file| layout::seal(file)).filter(|path| path.is_file()).collect();
-        return output::stream_bytes(|out| archive::bundle(&seals, 0, out).context("sending the seals"));
+        let seals: Vec<_> = files
+            .iter()
+            .flat_map(|file| layout::seal(file))
+            .filter(|path| path.is_file())
+            .collect();
+        return output::stream_bytes(|out| {
+            archive::bundle(&seals, 0, out).context("sending the seals")
+        });
     }
     let offset = u64::try_from(args.number("offset"))?;
     output::stream_bytes(|out| archive::bundle(&files, offset, out).context("sending the archives"))
@@ -139,7 +149,11 @@ pub(super) fn process(archive: &Path) -> Result<Vec<(String, String)>> {
         .unwrap_or_default();
     let dir = archive.join(layout::PLUGINS);
     let about = dir.symlink_metadata().at("cannot read", &dir)?;
-    ensure!(about.is_dir(), "`{}` is a link or a file, and not the folder of an archive", dir.display());
+    ensure!(
+        about.is_dir(),
+        "`{}` is a link or a file, and not the folder of an archive",
+        dir.display()
+    );
     let mut plugins = Vec::new();
     for entry in entries(&dir)? {
         if entry.file_type()?.is_dir() {
@@ -147,11 +161,16 @@ pub(super) fn process(archive: &Path) -> Result<Vec<(String, String)>> {
         }
     }
     let mut outcomes = Vec::new();
-    for (folder, definition) in plugins.iter().filter(|(_, definition)| definition.part_of.is_none()) {
+    for (folder, definition) in plugins
+        .iter()
+        .filter(|(_, definition)| definition.part_of.is_none())
+    {
         let (path, shown) = (dir.join(folder), folder.to_string_lossy().into_owned());
         let given = Some(&definition.plugin_name).filter(|name| !name.is_empty());
         let name = given.unwrap_or(&shown).clone();
-        let own = plugins.iter().filter(|(_, other)| other.part_of.as_ref() == Some(&name));
+        let own = plugins
+            .iter()
+            .filter(|(_, other)| other.part_of.as_ref() == Some(&name));
         let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
         let (attempts, parts) = own.partition(|part| layout::is_attempt(part, &name));
         let rules = ReadingRules {
@@ -192,20 +211,35 @@ fn definition(dir: &Path) -> StoredDefinition {
     let read = || {
         let document: Value = serde_json::from_slice(&fs::read(&path)?)?;
         // The definition may also be unwrapped.
-        let config = document.pointer("/Definition/sonobuoy-config").or(document.get("sonobuoy-config"));
-        anyhow::Ok(config.map(StoredDefinition::deserialize).transpose()?.unwrap_or_default())
+        let config = document
+            .pointer("/Definition/sonobuoy-config")
+            .or(document.get("sonobuoy-config"));
+        anyhow::Ok(
+            config
+                .map(StoredDefinition::deserialize)
+                .transpose()?
+                .unwrap_or_default(),
+        )
     };
-    read().at("cannot read", &path).inspect_err(|error| log::warn!("{error:#}")).unwrap_or_default()
+    read()
+        .at("cannot read", &path)
+        .inspect_err(|error| log::warn!("{error:#}"))
+        .unwrap_or_default()
 }
 
 /// Guesses the driver from the folders: results of the whole cluster are in a folder of that name or in no folder.
 fn looks_per_node(dir: &Path) -> bool {
     let folders = |name: &str| {
         let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();
-        entries.map(|entry| (entry.path().is_dir(), entry.file_name())).collect::<Vec<_>>()
+        entries
+            .map(|entry| (entry.path().is_dir(), entry.file_name()))
+            .collect::<Vec<_>>()
     };
     let found = [folders(layout::RESULTS), folders(layout::ERRORS)].concat();
-    !found.is_empty() && found.iter().all(|(is_dir, name)| *is_dir && name != client::protocol::GLOBAL)
+    !found.is_empty()
+        && found
+            .iter()
+            .all(|(is_dir, name)| *is_dir && name != client::protocol::GLOBAL)
 }
 
 #[cfg(test)]
@@ -221,6 +255,9 @@ mod tests {
         assert!(!place.exists(), "it is Kubernetes that makes the place");
         std::fs::write(&place, "").unwrap();
         leave(&place, &error);
-        assert_eq!(std::fs::read_to_string(&place).unwrap(), "cannot submit the result: connection refused");
+        assert_eq!(
+            std::fs::read_to_string(&place).unwrap(),
+            "cannot submit the result: connection refused"
+        );
     }
 }

@@ -49,7 +49,11 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         "text" => doctor::verdict(&checks),
         _ => doctor::show(&checks, format),
     });
-    Ok(if doctor::is_ready(&checks) { 0 } else { NOT_READY })
+    Ok(if doctor::is_ready(&checks) {
+        0
+    } else {
+        NOT_READY
+    })
 }
 
 /// Rejects a number of nodes, or all of them, which `--nodes` selected in version 0.60.0.
@@ -64,7 +68,11 @@ fn check_nodes(args: Args) -> Result<()> {
 }
 
 /// Checks the cluster for `run --doctor`.
-pub(super) fn examine_before(client: &Client, objects: &[Value], preflight: &Preflight) -> Result<()> {
+pub(super) fn examine_before(
+    client: &Client,
+    objects: &[Value],
+    preflight: &Preflight,
+) -> Result<()> {
     let tell = |check: &Check| check.lines().lines().for_each(|line| log::info!("{line}"));
     let checks = match doctor::reach(client) {
         (server, true) => examine(client, server, objects, preflight, &[doctor::SAMPLE], &tell)?,
@@ -91,7 +99,9 @@ fn examine(
     let subject = Subject::new(objects, preflight.namespace)?;
     let checks = doctor::examine(client, server, &subject, preflight, nodes, tell)?;
     if client.stop().stopped() {
-        return Err(interrupted("interrupted; everything that was created for the checks has been removed"));
+        return Err(interrupted(
+            "interrupted; everything that was created for the checks has been removed",
+        ));
     }
     Ok(checks)
 }

@@ -12,8 +12,7 @@ use base::Joined as _;
 use base::pattern;
 
 /// The location of the original's lists.
-const ONLINE: &str =
-    "https://raw.githubusercontent.com/vmware-tanzu/sonobuoy/main/cmd/sonobuoy/app/e2e/customTestLists";
+const ONLINE: &str = "https://raw.githubusercontent.com/vmware-tanzu/sonobuoy/main/cmd/sonobuoy/app/e2e/customTestLists";
 
 /// Prints the requested tests.
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -32,11 +31,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
     let mode = args.text("mode").unwrap_or("tests");
     let text = match mode {
-        "tags" => tags(&names).into_keys().map(|tag| format!("{tag}\n")).collect(),
-        "tagCounts" => tags(&names).into_iter().map(|(tag, count)| format!("{tag}:{count}\n")).collect(),
+        "tags" => tags(&names)
+            .into_keys()
+            .map(|tag| format!("{tag}\n"))
+            .collect(),
+        "tagCounts" => tags(&names)
+            .into_iter()
+            .map(|(tag, count)| format!("{tag}:{count}\n"))
+            .collect(),
         other => {
             if other != "tests" {
-                log::warn!("--mode={other} is unknown; choose tests, tags or tagCounts; tests are printed");
+                log::warn!(
+                    "--mode={other} is unknown; choose tests, tags or tagCounts; tests are printed"
+                );
             }
             // Like the original: one empty line for an empty list.
             format!("{}\n", names.join("\n"))
@@ -62,7 +69,11 @@ fn list(args: Args) -> Result<Vec<String>> {
                 Some(image) => image.to_owned(),
                 None => {
                     let is_latest = args.text("version") == Some("latest");
-                    let repository = if is_latest { CONFORMANCE_LATEST } else { CONFORMANCE };
+                    let repository = if is_latest {
+                        CONFORMANCE_LATEST
+                    } else {
+                        CONFORMANCE
+                    };
                     format!("{repository}:{}", version(args)?)
                 }
             };
@@ -93,18 +104,35 @@ fn version(args: Args) -> Result<String> {
 const MAX_LINE_BYTES: usize = 200;
 
 /// Labels of the details of a mode, in the order of the columns.
-const LABELS: [&str; 5] = ["Mode", "Description", "E2E_FOCUS", "E2E_SKIP", "E2E_PARALLEL"];
+const LABELS: [&str; 5] = [
+    "Mode",
+    "Description",
+    "E2E_FOCUS",
+    "E2E_SKIP",
+    "E2E_PARALLEL",
+];
 
 /// Prints all modes, by name.
 pub(crate) fn modes(args: Args) {
     let row = |mode: &Mode| {
-        [mode.name, mode.description, mode.focus, &mode.skip(), mode.parallel].map(str::to_owned)
+        [
+            mode.name,
+            mode.description,
+            mode.focus,
+            &mode.skip(),
+            mode.parallel,
+        ]
+        .map(str::to_owned)
     };
     let rows: Vec<_> = MODES.iter().map(row).collect();
     let head = ["name", "description", "focus", "skip", "parallel"];
     let text = output::in_form(args.text("output"), head, &rows, || {
         let about = |row: &[String; 5]| -> String {
-            LABELS.iter().zip(row).map(|(label, cell)| cut(format!("{label}: {cell}"), args)).collect()
+            LABELS
+                .iter()
+                .zip(row)
+                .map(|(label, cell)| cut(format!("{label}: {cell}"), args))
+                .collect()
         };
         rows.iter().map(about).joined("\n")
     });

@@ -33,17 +33,27 @@ impl<'m> Args<'m> {
 
     /// The value of a flag, else of an environment variable.
     pub(crate) fn text_or(self, id: &str, variable: &str) -> Option<String> {
-        self.text(id).map(str::to_owned).or_else(|| sys::variable(variable))
+        self.text(id)
+            .map(str::to_owned)
+            .or_else(|| sys::variable(variable))
     }
 
     /// The subcommand and its flags; without one, an empty name and these flags.
     pub(crate) fn subcommand(self) -> (&'m str, Self) {
-        self.0.subcommand().map_or(("", self), |(name, matches)| (name, Self(matches)))
+        self.0
+            .subcommand()
+            .map_or(("", self), |(name, matches)| (name, Self(matches)))
     }
 
     /// All values of a flag, in order.
     pub(crate) fn all(self, id: &str) -> impl Iterator<Item = &'m str> + use<'m> {
-        self.0.try_get_many::<String>(id).ok().flatten().into_iter().flatten().map(String::as_str)
+        self.0
+            .try_get_many::<String>(id)
+            .ok()
+            .flatten()
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
     }
 
     /// The values of a flag as they were written.
@@ -53,17 +63,32 @@ impl<'m> Args<'m> {
 
     /// Whether a switch is on.
     pub(crate) fn on(self, id: &str) -> bool {
-        self.0.try_get_one(id).ok().flatten().copied().unwrap_or_default()
+        self.0
+            .try_get_one(id)
+            .ok()
+            .flatten()
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The number of a flag; 0 if absent.
     pub(crate) fn number(self, id: &str) -> i64 {
-        self.0.try_get_one(id).ok().flatten().copied().unwrap_or_default()
+        self.0
+            .try_get_one(id)
+            .ok()
+            .flatten()
+            .copied()
+            .unwrap_or_default()
     }
 
     /// The duration of a flag; zero if absent.
     pub(crate) fn duration(self, id: &str) -> Duration {
-        self.0.try_get_one(id).ok().flatten().copied().unwrap_or_default()
+        self.0
+            .try_get_one(id)
+            .ok()
+            .flatten()
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Whether a flag is on the command line.
@@ -75,7 +100,10 @@ impl<'m> Args<'m> {
 
 /// A command whose repeated flags behave as in the original: the last one counts.
 pub(crate) fn command(name: &'static str, about: &'static str) -> Command {
-    Command::new(name).about(about).args_override_self(true).disable_help_subcommand(true)
+    Command::new(name)
+        .about(about)
+        .args_override_self(true)
+        .disable_help_subcommand(true)
 }
 
 /// A positional argument.
@@ -85,13 +113,15 @@ pub(crate) fn argument(name: &'static str, help: &'static str) -> Arg {
 
 /// A flag declared as in a usage line: `-n --name NAME`.
 fn flag(usage: &'static str, help: &'static str) -> Arg {
-    usage.split(' ').fold(Arg::default().help(help), |arg, word| {
-        match (word.strip_prefix("--"), word.strip_prefix('-')) {
-            (Some(name), _) => arg.id(name).long(name),
-            (None, Some(letter)) => arg.short(letter.chars().next()),
-            (None, None) => arg.value_name(word),
-        }
-    })
+    usage
+        .split(' ')
+        .fold(Arg::default().help(help), |arg, word| {
+            match (word.strip_prefix("--"), word.strip_prefix('-')) {
+                (Some(name), _) => arg.id(name).long(name),
+                (None, Some(letter)) => arg.short(letter.chars().next()),
+                (None, None) => arg.value_name(word),
+            }
+        })
 }
 
 /// A flag with one word as its value; the last use counts.
@@ -130,8 +160,11 @@ pub(crate) fn seconds(usage: &'static str, help: &'static str) -> Arg {
 /// A flag with a duration; a plain number is one of minutes, as in the original.
 pub(crate) fn duration(usage: &'static str, help: &'static str) -> Arg {
     text(usage, help).value_parser(move |word: &str| {
-        let minutes =
-            word.parse::<u64>().ok().and_then(|count| count.checked_mul(60)).map(Duration::from_secs);
+        let minutes = word
+            .parse::<u64>()
+            .ok()
+            .and_then(|count| count.checked_mul(60))
+            .map(Duration::from_secs);
         let duration = minutes.or_else(|| base::clock::parse_duration(word));
         duration.ok_or("write minutes, or a duration such as 90m or 1h30m")
     })
@@ -140,7 +173,10 @@ pub(crate) fn duration(usage: &'static str, help: &'static str) -> Arg {
 /// A flag with an integer.
 pub(crate) fn number(usage: &'static str, help: &'static str, range: RangeInclusive<i64>) -> Arg {
     text(usage, help).value_parser(move |word: &str| {
-        let number = word.parse::<i64>().ok().filter(|number| range.contains(number));
+        let number = word
+            .parse::<i64>()
+            .ok()
+            .filter(|number| range.contains(number));
         number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
     })
 }
@@ -153,7 +189,11 @@ pub(crate) fn regex(usage: &'static str, help: &'static str) -> Arg {
 }
 
 /// A flag with a version of Kubernetes, or one of the words.
-pub(crate) fn version(usage: &'static str, words: &'static [&'static str], help: &'static str) -> Arg {
+pub(crate) fn version(
+    usage: &'static str,
+    words: &'static [&'static str],
+    help: &'static str,
+) -> Arg {
     text(usage, help).value_parser(move |word: &str| {
         if word.is_empty() || words.contains(&word) {
             return Ok(word.to_owned());
@@ -174,7 +214,10 @@ pub(crate) fn choice(usage: &'static str, help: &'static str) -> Arg {
 pub(crate) fn one_of(usage: &'static str, words: &[&'static str], help: &'static str) -> Arg {
     let known = words.to_vec();
     let canonical = move |given: String| -> String {
-        known.iter().find(|word| word.eq_ignore_ascii_case(&given)).map_or(given, |word| (*word).into())
+        known
+            .iter()
+            .find(|word| word.eq_ignore_ascii_case(&given))
+            .map_or(given, |word| (*word).into())
     };
     text(usage, help)
         .value_name("WORD")
@@ -184,7 +227,9 @@ pub(crate) fn one_of(usage: &'static str, words: &[&'static str], help: &'static
 
 /// A flag whose value needs `=`, with a separate meaning without one.
 pub(crate) fn bare(arg: Arg, meaning: &'static str) -> Arg {
-    arg.num_args(0..=1).require_equals(true).default_missing_value(meaning)
+    arg.num_args(0..=1)
+        .require_equals(true)
+        .default_missing_value(meaning)
 }
 
 /// The command and all its subcommands, with switches that also accept `=true` and `=false`.
@@ -234,7 +279,9 @@ pub(crate) fn usage_error(message: impl Into<String>) -> anyhow::Error {
 
 /// An error in the value of a flag.
 pub(crate) fn invalid(id: &str, value: &str, remedy: &str) -> anyhow::Error {
-    usage_error(format!("invalid argument {value:?} for \"--{id}\": {remedy}"))
+    usage_error(format!(
+        "invalid argument {value:?} for \"--{id}\": {remedy}"
+    ))
 }
 
 /// The end of a command that Ctrl-C interrupted.

@@ -50,7 +50,10 @@ fn stay(args: Args, gathered: Result<()>) -> Result<()> {
 }
 
 fn is_left(args: Args) -> bool {
-    outbox(args).ok().flatten().is_some_and(|outbox| outbox.path("done").exists())
+    outbox(args)
+        .ok()
+        .flatten()
+        .is_some_and(|outbox| outbox.path("done").exists())
 }
 
 fn host_facts(args: Args) -> Result<()> {
@@ -60,9 +63,20 @@ fn host_facts(args: Args) -> Result<()> {
         node.programs = programs;
         gather::host_facts(&node)
     });
-    let document = facts.as_ref().map_or_else(|error| gather::no_facts(&format!("{error:#}")), Value::clone);
-    let name = document["ansible_facts"]["ansible_nodename"].as_str().unwrap_or("this machine");
-    deliver(args, outbox(args)?, name, layout::HOST_FACTS, &format!("{document:#}\n"))?;
+    let document = facts.as_ref().map_or_else(
+        |error| gather::no_facts(&format!("{error:#}")),
+        Value::clone,
+    );
+    let name = document["ansible_facts"]["ansible_nodename"]
+        .as_str()
+        .unwrap_or("this machine");
+    deliver(
+        args,
+        outbox(args)?,
+        name,
+        layout::HOST_FACTS,
+        &format!("{document:#}\n"),
+    )?;
     facts.map(drop)
 }
 
@@ -86,26 +100,50 @@ fn deliver(args: Args, outbox: Option<Outbox>, node: &str, file: &str, text: &st
 
 fn systemd_logs(args: Args) -> Result<()> {
     let max_size = args.text("max-size").map(|text| {
-        logs::size(text).ok_or_else(|| anyhow!("`--max-size {text}` is not a size; write bytes, or 500M, 2G"))
+        logs::size(text)
+            .ok_or_else(|| anyhow!("`--max-size {text}` is not a size; write bytes, or 500M, 2G"))
     });
-    let form =
-        LogFormat { gzip: args.on("gzip"), summary: args.on("summary"), max_size: max_size.transpose()? };
-    let outbox = outbox(args)?.context("no folder for the log: name one with --output or $RESULTS_DIR")?;
-    logs::keep(NodeFiles::open(&chroot(args)), &wanted(args), &form, &outbox)
+    let form = LogFormat {
+        gzip: args.on("gzip"),
+        summary: args.on("summary"),
+        max_size: max_size.transpose()?,
+    };
+    let outbox =
+        outbox(args)?.context("no folder for the log: name one with --output or $RESULTS_DIR")?;
+    logs::keep(
+        NodeFiles::open(&chroot(args)),
+        &wanted(args),
+        &form,
+        &outbox,
+    )
 }
 
 fn log_summary(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
-    let counted = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args), true, |_| Ok(true));
+    let counted = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args), true, |_| {
+        Ok(true)
+    });
     let item = counted.as_ref().map_or_else(logs::no_log, Clone::clone);
-    deliver(args, outbox, &sys::host_name(), layout::LOG_SUMMARY, &logs::text(&item))?;
+    deliver(
+        args,
+        outbox,
+        &sys::host_name(),
+        layout::LOG_SUMMARY,
+        &logs::text(&item),
+    )?;
     counted.map(drop)
 }
 
 fn network(args: Args) -> Result<()> {
     let outbox = outbox(args)?;
     let item = reach::network(&reach::Destinations::read());
-    deliver(args, outbox, &sys::host_name(), layout::NETWORK, &logs::text(&item))
+    deliver(
+        args,
+        outbox,
+        &sys::host_name(),
+        layout::NETWORK,
+        &logs::text(&item),
+    )
 }
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
@@ -126,17 +164,25 @@ fn wanted(args: Args) -> LogQuery {
 
 fn inside(args: Args) -> Result<()> {
     let words: Vec<String> = args.all("call").map(str::to_owned).collect();
-    let [root, program, args @ ..] = &words[..] else { bail!("expected a root and a program") };
+    let [root, program, args @ ..] = &words[..] else {
+        bail!("expected a root and a program")
+    };
     journal::inside(root.as_ref(), program, args)
 }
 
 /// The flag, else the variable set by plugins since the first version, else the root.
 fn chroot(args: Args) -> PathBuf {
-    args.text_or("chroot", "CHROOT_DIR").unwrap_or_else(|| "/".into()).into()
+    args.text_or("chroot", "CHROOT_DIR")
+        .unwrap_or_else(|| "/".into())
+        .into()
 }
 
 /// The folder for results, if any.
 fn outbox(args: Args) -> Result<Option<Outbox>> {
-    let folder = args.text_or("output", env::OLD_RESULTS_DIR).or_else(|| variable(env::RESULTS_DIR));
-    folder.map(|folder| Outbox::open(folder.as_ref()).context("cannot leave a result")).transpose()
+    let folder = args
+        .text_or("output", env::OLD_RESULTS_DIR)
+        .or_else(|| variable(env::RESULTS_DIR));
+    folder
+        .map(|folder| Outbox::open(folder.as_ref()).context("cannot leave a result"))
+        .transpose()
 }

@@ -46,7 +46,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
 
 /// Prints one schema.
 pub(crate) fn schema(args: Args) -> Result<()> {
-    let schema = if args.word("name") == "config" { config::Run::schema() } else { plugin::schema() };
+    let schema = if args.word("name") == "config" {
+        config::Run::schema()
+    } else {
+        plugin::schema()
+    };
     output::line(serde_json::to_string_pretty(&schema)?);
     Ok(())
 }
@@ -60,7 +64,8 @@ fn pages(dir: &Path) -> Result<()> {
         let help = command.render_help();
         let name = command.get_bin_name().unwrap_or_default();
         let file = dir.join(name.replace(' ', "_") + ".md");
-        temp::write(&file, 0o666, format!("# {name}\n\n```\n{help}```\n")).at("cannot write", &file)?;
+        temp::write(&file, 0o666, format!("# {name}\n\n```\n{help}```\n"))
+            .at("cannot write", &file)?;
     }
     Ok(())
 }
@@ -94,7 +99,9 @@ fn new_plugin(args: Args) -> Result<String> {
 }
 
 fn driver(args: Args) -> DriverKind {
-    args.text("type").and_then(DriverKind::parse).unwrap_or(DriverKind::Job)
+    args.text("type")
+        .and_then(DriverKind::parse)
+        .unwrap_or(DriverKind::Job)
 }
 
 /// A new definition from flags.
@@ -128,7 +135,10 @@ fn definition(args: Args) -> Result<Definition> {
         Some((key, value)) if !key.is_empty() => Ok((key, value)),
         _ => Err(invalid("node-selector", label, "write KEY=VALUE")),
     };
-    let labels = args.all("node-selector").map(label).collect::<Result<BTreeMap<_, _>>>()?;
+    let labels = args
+        .all("node-selector")
+        .map(label)
+        .collect::<Result<BTreeMap<_, _>>>()?;
     let default = || plugin::default_spec(driver(args), names::SERVICE_ACCOUNT);
     definition.pod_spec = args.on("show-default-podspec").then(default);
     if !labels.is_empty() {
@@ -143,7 +153,9 @@ fn definition(args: Args) -> Result<Definition> {
         spec["nodeSelector"] = json!(labels);
     }
     for path in args.all("configmap") {
-        definition.config_map.insert(base_name(path)?, read_text(path)?);
+        definition
+            .config_map
+            .insert(base_name(path)?, read_text(path)?);
     }
     plugin::check_content(&definition)?;
     // The original prints it, and the name may be changed before the plugin runs.
@@ -165,7 +177,10 @@ pub(crate) fn plugin(args: Args) -> Result<()> {
             format!("{}\n", loaded.definition.to_full_yaml())
         }
         "install" => install_plugin(&installed, args.word("save-as"), args.word("source"))?,
-        _ => format!("Uninstalled plugin file {}\n", installed.uninstall(args.word("name"))?.display()),
+        _ => format!(
+            "Uninstalled plugin file {}\n",
+            installed.uninstall(args.word("name"))?.display()
+        ),
     };
     output::data(&text);
     Ok(())
@@ -182,15 +197,31 @@ fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {
             }
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let (name, file, config) = (definition.name(), path.display().to_string(), &definition.config);
+        let (name, file, config) = (
+            definition.name(),
+            path.display().to_string(),
+            &definition.config,
+        );
         let (source, description) = (&config.source_url, &config.description);
         blocks.push(format!(
             "Run as: {stem}\nFilename: {file}\nPlugin name (in aggregator): {name}\nSource URL: {source}\nDescription: {description}\n",
         ));
-        rows.push([&*stem, name, config.driver.name(), &file, source, description].map(str::to_owned));
+        rows.push(
+            [
+                &*stem,
+                name,
+                config.driver.name(),
+                &file,
+                source,
+                description,
+            ]
+            .map(str::to_owned),
+        );
     }
     let head = ["name", "plugin", "driver", "file", "source", "description"];
-    Ok(output::in_form(args.text("output"), head, &rows, || blocks.join("---\n")))
+    Ok(output::in_form(args.text("output"), head, &rows, || {
+        blocks.join("---\n")
+    }))
 }
 
 fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<String> {
@@ -203,5 +234,8 @@ fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<
     loaded.notes.iter().for_each(|note| log::warn!("{note}"));
     let path = installed.install(save_as, &loaded.definition)?;
     let container = loaded.definition.spec["name"].text();
-    Ok(format!("Installed plugin {container} into file {} from source {source}\n", path.display()))
+    Ok(format!(
+        "Installed plugin {container} into file {} from source {source}\n",
+        path.display()
+    ))
 }

@@ -57,12 +57,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
             Ok(())
         }
         // `pull` and `delete`
-        _ => each(args, name, &translated(args, false)?, String::clone, |image, transfer| match name {
-            "pull" if docker::is_here(image) || in_no_registry(image) => Ok(()),
-            "pull" => docker::pull(image, transfer.drawn),
-            _ if remedies::is_local_image(image) && !docker::is_here(image) => Ok(()),
-            _ => docker::remove(image, transfer.drawn),
-        }),
+        _ => each(
+            args,
+            name,
+            &translated(args, false)?,
+            String::clone,
+            |image, transfer| match name {
+                "pull" if docker::is_here(image) || in_no_registry(image) => Ok(()),
+                "pull" => docker::pull(image, transfer.drawn),
+                _ if remedies::is_local_image(image) && !docker::is_here(image) => Ok(()),
+                _ => docker::remove(image, transfer.drawn),
+            },
+        ),
     }
 }
 
@@ -71,7 +77,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
 fn push(args: Args) -> Result<()> {
     let archive = args.text("kit").or(args.text("archive")).map(Path::new);
     let registry = args.word("custom-registry");
-    let kit = archive.filter(|_| !registry.is_empty()).map(Kit::read).transpose()?.flatten();
+    let kit = archive
+        .filter(|_| !registry.is_empty())
+        .map(Kit::read)
+        .transpose()?
+        .flatten();
     let file = args.text("output").unwrap_or(REGISTRIES);
     let translation = if kit.is_some() {
         let known = std::fs::read_to_string(file).ok();
@@ -87,7 +97,9 @@ fn push(args: Args) -> Result<()> {
         log::warn!("no registry was named: nothing is pushed");
         return Ok(());
     } else {
-        bail!("no registry to push to; name one with --custom-registry, or several with --e2e-repo-config");
+        bail!(
+            "no registry to push to; name one with --custom-registry, or several with --e2e-repo-config"
+        );
     };
     let work = temp::Folder::new()?;
     let local = ImageFolder::open(args, &work)?;
@@ -100,22 +112,43 @@ fn push(args: Args) -> Result<()> {
             }
         }
         let describe = |(target, name): &(String, Reference)| format!("{name} to {target}");
-        return each(args, "push", &targets, describe, |(target, name), transfer| {
-            let stored = local.pull(name, transfer).or_else(|error| held_by_docker(&local, name, error))?;
-            local.push(&stored, target, transfer)
-        });
+        return each(
+            args,
+            "push",
+            &targets,
+            describe,
+            |(target, name), transfer| {
+                let stored = local
+                    .pull(name, transfer)
+                    .or_else(|error| held_by_docker(&local, name, error))?;
+                local.push(&stored, target, transfer)
+            },
+        );
     };
     let stored = oci::read_archive(archive, &local.store)?;
     let mut targets = BTreeMap::<String, &Stored>::new();
     for image in &stored {
         let target = translation.apply(&image.name.to_string());
-        if let Some(other) = targets.insert(target.clone(), image).filter(|other| other.root != image.root) {
-            bail!("`{}` and `{}` would both be `{target}`", other.name, image.name);
+        if let Some(other) = targets
+            .insert(target.clone(), image)
+            .filter(|other| other.root != image.root)
+        {
+            bail!(
+                "`{}` and `{}` would both be `{target}`",
+                other.name,
+                image.name
+            );
         }
     }
     let targets: Vec<_> = targets.into_iter().collect();
     let describe = |(target, image): &(String, &Stored)| format!("{} to {target}", image.name);
-    each(args, "push", &targets, describe, |(target, image), transfer| local.push(image, target, transfer))?;
+    each(
+        args,
+        "push",
+        &targets,
+        describe,
+        |(target, image), transfer| local.push(image, target, transfer),
+    )?;
     let Some(kit) = kit else { return Ok(()) };
     if args.on("dry-run") {
         log::info!("would write `{file}`");
@@ -125,7 +158,11 @@ fn push(args: Args) -> Result<()> {
     log::info!(
         "`{file}` is for --e2e-repo-config; `sonobuoy run --kit {} --registry {registry}` needs no other flag{}",
         archive.display(),
-        if kit.kubernetes_version.is_empty() { "" } else { " for the conformance tests" }
+        if kit.kubernetes_version.is_empty() {
+            ""
+        } else {
+            " for the conformance tests"
+        }
     );
     Ok(())
 }
@@ -139,10 +176,17 @@ fn held_by_docker(local: &ImageFolder, name: &Reference, error: anyhow::Error) -
     log::warn!("{error:#}; docker's own copy is pushed");
     let path = local.folder.join("docker.tar");
     docker::save(&text, &path)?;
-    let images =
-        oci::read_archive(&path, &local.store).with_context(|| format!("docker's copy of {text}"))?;
-    let root = images.into_iter().next().with_context(|| format!("docker's copy of {text} is empty"))?.root;
-    Ok(Stored { name: name.clone(), root })
+    let images = oci::read_archive(&path, &local.store)
+        .with_context(|| format!("docker's copy of {text}"))?;
+    let root = images
+        .into_iter()
+        .next()
+        .with_context(|| format!("docker's copy of {text} is empty"))?
+        .root;
+    Ok(Stored {
+        name: name.clone(),
+        root,
+    })
 }
 
 /// Downloads all images into one file.
@@ -171,7 +215,10 @@ fn make_kit(args: Args) -> Result<()> {
     }
     let mut local = ImageFolder::open(args, &folder)?;
     let own = own_image(args, &local.store)?;
-    kit.sonobuoy_image = own.first().map(|own| own.name.to_string()).unwrap_or_default();
+    kit.sonobuoy_image = own
+        .first()
+        .map(|own| own.name.to_string())
+        .unwrap_or_default();
     local.images = own;
     images.retain(|image| !remedies::is_local_image(image));
     local.download(&images)?;
@@ -182,11 +229,21 @@ fn make_kit(args: Args) -> Result<()> {
             None => {
                 // Unless it is there, its download has failed.
                 let name = Reference::parse(conformance)?;
-                lists(args, &local.store, &local.images, |image| *image == name, &[]).context(REMEDY)?
+                lists(
+                    args,
+                    &local.store,
+                    &local.images,
+                    |image| *image == name,
+                    &[],
+                )
+                .context(REMEDY)?
             }
         };
         kit.tests = lists.tests;
-        let (never, images) = lists.images.into_iter().partition(|image| kit::is_never_pulled(image));
+        let (never, images) = lists
+            .images
+            .into_iter()
+            .partition(|image| kit::is_never_pulled(image));
         for image in never {
             log::info!("{image} is not in the kit: tests try what happens if it cannot be pulled");
         }
@@ -234,7 +291,10 @@ fn inspect(args: Args) -> Result<()> {
             Ok(Some(digest)) => format!("found {digest}"),
             other => {
                 missing += 1;
-                other.map_or_else(|error| format!("unknown: {error:#}"), |_| "missing".to_owned())
+                other.map_or_else(
+                    |error| format!("unknown: {error:#}"),
+                    |_| "missing".to_owned(),
+                )
             }
         };
         output::line(format!("{image} {word}").trim_end());
@@ -259,19 +319,35 @@ struct ImageFolder<'a> {
 impl<'a> ImageFolder<'a> {
     fn open(args: Args<'a>, folder: &'a Path) -> Result<Self> {
         let (client, store) = (run_args::registries(args)?, Store::open(folder)?);
-        let platform = args.text("platform").map_or_else(|| Ok(Platform::here()), Platform::parse)?;
-        Ok(Self { args, client, platform, folder, store, images: Vec::new() })
+        let platform = args
+            .text("platform")
+            .map_or_else(|| Ok(Platform::here()), Platform::parse)?;
+        Ok(Self {
+            args,
+            client,
+            platform,
+            folder,
+            store,
+            images: Vec::new(),
+        })
     }
 
     fn pull(&self, name: &Reference, transfer: &Transfer<'_>) -> Result<Stored> {
-        self.store.pull(&self.client, name, &self.platform, &|layer, done| transfer.watch(layer, done))
+        self.store
+            .pull(&self.client, name, &self.platform, &|layer, done| {
+                transfer.watch(layer, done)
+            })
     }
 
     fn push(&self, stored: &Stored, target: &str, transfer: &Transfer<'_>) -> Result<()> {
         let target = Reference::parse(target)?;
         let watch = |layer: &Descriptor, done| transfer.watch(layer, done);
         let sent = self.store.push(&self.client, stored, &target, &watch)?;
-        let level = if transfer.drawn { log::Level::Debug } else { log::Level::Info };
+        let level = if transfer.drawn {
+            log::Level::Debug
+        } else {
+            log::Level::Info
+        };
         log::log!(level, "{target}: {sent} new blobs, {}", stored.root.digest);
         output::line(target);
         Ok(())
@@ -280,11 +356,17 @@ impl<'a> ImageFolder<'a> {
     /// Pulls images that exist in registries.
     fn download(&mut self, images: &[String]) -> Result<()> {
         let mut pulled = Vec::new();
-        each(self.args, "download", images, String::clone, |image, transfer| {
-            let name = Reference::parse(image)?;
-            pulled.push(self.pull(&name, transfer).with_context(|| image.clone())?);
-            Ok(())
-        })?;
+        each(
+            self.args,
+            "download",
+            images,
+            String::clone,
+            |image, transfer| {
+                let name = Reference::parse(image)?;
+                pulled.push(self.pull(&name, transfer).with_context(|| image.clone())?);
+                Ok(())
+            },
+        )?;
         self.images.extend(pulled);
         Ok(())
     }
@@ -302,7 +384,9 @@ impl<'a> ImageFolder<'a> {
 /// an interrupted download.
 fn destination(args: Args, name: &str, wanted: &PluginImages) -> (PathBuf, PathBuf) {
     let version = wanted.version.as_deref().unwrap_or(VERSION);
-    let out = args.text("output").map_or_else(|| format!("{name}{version}.tar").into(), PathBuf::from);
+    let out = args
+        .text("output")
+        .map_or_else(|| format!("{name}{version}.tar").into(), PathBuf::from);
     let folder = out.with_extension("blobs");
     (out, folder)
 }
@@ -321,17 +405,25 @@ fn lists(
     is_wanted: impl Fn(&Reference) -> bool,
     env: &[(String, String)],
 ) -> Result<Lists> {
-    let image =
-        images.iter().find(|image| is_wanted(&image.name)).context("there is no conformance image")?;
+    let image = images
+        .iter()
+        .find(|image| is_wanted(&image.name))
+        .context("there is no conformance image")?;
     let tests = Tests::of_stored(store, image, args.on("unconfined"))?;
-    Ok(Lists { images: tests.images(env)?, tests: tests.names()? })
+    Ok(Lists {
+        images: tests.images(env)?,
+        tests: tests.names()?,
+    })
 }
 
 /// The requested images, with the lists of a kit. With `own_images`, a built-in plugin is the variant that needs only
 /// Sonobuoy's image, as in `run`.
 fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
     let run = config::Run::standard();
-    let mut wanted = PluginImages { images: [run.worker_image.clone()].into(), ..PluginImages::default() };
+    let mut wanted = PluginImages {
+        images: [run.worker_image.clone()].into(),
+        ..PluginImages::default()
+    };
     let mut kit = Kit::default();
     let installed = plugin::Installed::by_name();
     let folders = run.plugin_search_path.unwrap_or_default();
@@ -346,7 +438,9 @@ fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
             }
             kit.built_in.extend(found.built_in.then(|| name.clone()));
             kit.plugins.insert(name, found.definition.to_yaml());
-            wanted.add(&found, &run.worker_image, || run_args::kubernetes_version(args, false))?;
+            wanted.add(&found, &run.worker_image, || {
+                run_args::kubernetes_version(args, false)
+            })?;
         }
     }
     if let Some(conformance) = &wanted.conformance {
@@ -361,8 +455,12 @@ fn all(wanted: PluginImages, args: Args) -> Result<Vec<String>> {
     let mut images = wanted.images;
     if let Some(conformance) = wanted.conformance {
         // `--plugin-env e2e.NAME=VALUE`
-        let env = args.all("plugin-env").filter_map(|text| text.strip_prefix("e2e.")?.split_once('='));
-        let env: Vec<_> = env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        let env = args
+            .all("plugin-env")
+            .filter_map(|text| text.strip_prefix("e2e.")?.split_once('='));
+        let env: Vec<_> = env
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
         match args.text("images-from") {
             _ if args.on("dry-run") => log::warn!(
                 "--dry-run leaves out the images of the e2e tests, which only {conformance} lists; `sonobuoy images list` asks it"
@@ -378,18 +476,35 @@ fn all(wanted: PluginImages, args: Args) -> Result<Vec<String>> {
 fn from_file(path: &str, env: &[(String, String)], args: Args) -> Result<Lists> {
     let mut head = Vec::new();
     let mut file = std::fs::File::open(path).at("cannot read", path)?;
-    file.by_ref().take(MAX_LIST_BYTES).read_to_end(&mut head).at("cannot read", path)?;
+    file.by_ref()
+        .take(MAX_LIST_BYTES)
+        .read_to_end(&mut head)
+        .at("cannot read", path)?;
     if !head.contains(&0) {
-        let text = String::from_utf8(head).map_err(|_| anyhow!("`{path}` is not a list of images"))?;
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let text =
+            String::from_utf8(head).map_err(|_| anyhow!("`{path}` is not a list of images"))?;
+        let lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
         let images = lines
-            .map(|line| Reference::parse(line).map(|_| line.to_owned()).with_context(|| format!("`{path}`")))
+            .map(|line| {
+                Reference::parse(line)
+                    .map(|_| line.to_owned())
+                    .with_context(|| format!("`{path}`"))
+            })
             .collect::<Result<Vec<_>>>()?;
         ensure!(!images.is_empty(), "`{path}` lists no images");
-        return Ok(Lists { images, tests: Vec::new() });
+        return Ok(Lists {
+            images,
+            tests: Vec::new(),
+        });
     }
     if let Some(kit) = Kit::read(path.as_ref())? {
-        return Ok(Lists { images: kit.test_images, tests: kit.tests });
+        return Ok(Lists {
+            images: kit.test_images,
+            tests: kit.tests,
+        });
     }
     let folder = temp::Folder::new()?;
     let store = Store::open(&folder)?;
@@ -422,7 +537,9 @@ fn translated(args: Args, own_images: bool) -> Result<Vec<String>> {
 
 fn translate(mut images: Vec<String>, args: Args) -> Result<Vec<String>> {
     if let Some(translation) = translation(args)? {
-        images.iter_mut().for_each(|image| *image = translation.apply(image));
+        images
+            .iter_mut()
+            .for_each(|image| *image = translation.apply(image));
     }
     Ok(images)
 }
@@ -431,8 +548,11 @@ fn translation(args: Args) -> Result<Option<Translation>> {
     if let Some(registry) = args.text("custom-registry").or(args.text("e2e-repo")) {
         return Ok(Some(Translation::Registry(registry.to_owned())));
     }
-    let Some(path) = args.text("e2e-repo-config") else { return Ok(None) };
-    let document = yaml::parse(&run_args::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
+    let Some(path) = args.text("e2e-repo-config") else {
+        return Ok(None);
+    };
+    let document =
+        yaml::parse(&run_args::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
     Ok(Some(Translation::of_document(&document)))
 }
 
@@ -456,24 +576,43 @@ fn verify(args: Args) -> Result<()> {
     let head = if args.on("on-nodes") {
         let (nodes, kube) = nodes.context("`--on-nodes` needs the cluster")?;
         let credentials = doctor::credentials(&kube, &run);
-        let pulled = doctor::pull(&kube, &nodes, &images, &run, credentials.as_ref(), PULL_TIMEOUT)?;
+        let pulled = doctor::pull(
+            &kube,
+            &nodes,
+            &images,
+            &run,
+            credentials.as_ref(),
+            PULL_TIMEOUT,
+        )?;
         for ((architecture, node), found) in pulled {
             for (image, pulled) in found {
                 let (word, why) = match pulled {
                     Pulled::Here => ("pulled", None),
                     Pulled::Failed(why) => ("failed", Some(why)),
-                    Pulled::Waiting => {
-                        ("waiting", Some(format!("not pulled within {} min", PULL_TIMEOUT.as_secs() / 60)))
-                    }
+                    Pulled::Waiting => (
+                        "waiting",
+                        Some(format!(
+                            "not pulled within {} min",
+                            PULL_TIMEOUT.as_secs() / 60
+                        )),
+                    ),
                 };
                 trouble.extend(why.map(|why| (image.clone(), why)));
-                rows.push([image, word.to_owned(), format!("linux/{architecture}"), node.clone()]);
+                rows.push([
+                    image,
+                    word.to_owned(),
+                    format!("linux/{architecture}"),
+                    node.clone(),
+                ]);
             }
         }
         rows.sort();
         ["image", "status", "platform", "node"]
     } else {
-        let credentials = nodes.as_ref().ok().and_then(|(_, kube)| doctor::credentials(kube, &run));
+        let credentials = nodes
+            .as_ref()
+            .ok()
+            .and_then(|(_, kube)| doctor::credentials(kube, &run));
         let found = match args.text("archive") {
             Some(path) => in_archive(path.as_ref(), &images)?,
             None => in_registries(args, &images, credentials)?,
@@ -488,7 +627,12 @@ fn verify(args: Args) -> Result<()> {
                 Availability::Unknown(why) => ("unknown", Some(why), ImageInfo::default()),
             };
             trouble.extend(why.map(|why| (image.clone(), why)));
-            rows.push([image, word.to_owned(), info.platforms.join(","), info.digest]);
+            rows.push([
+                image,
+                word.to_owned(),
+                info.platforms.join(","),
+                info.digest,
+            ]);
         }
         ["image", "status", "platforms", "digest"]
     };
@@ -498,18 +642,21 @@ fn verify(args: Args) -> Result<()> {
 
 /// The required architectures of images: from a flag, else from the nodes, if accessible.
 fn architectures(args: Args, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
-    Ok(match args.text("platform").map(Platform::parse).transpose()? {
-        Some(Platform(platforms)) => {
-            platforms.iter().filter_map(|platform| Some(platform.split_once('/')?.1.to_owned())).collect()
-        }
-        None => nodes.map_or_else(
-            |error| {
-                log::info!("the nodes' architectures are unknown and not compared: {error:#}");
-                BTreeSet::new()
-            },
-            Nodes::architectures,
-        ),
-    })
+    Ok(
+        match args.text("platform").map(Platform::parse).transpose()? {
+            Some(Platform(platforms)) => platforms
+                .iter()
+                .filter_map(|platform| Some(platform.split_once('/')?.1.to_owned()))
+                .collect(),
+            None => nodes.map_or_else(
+                |error| {
+                    log::info!("the nodes' architectures are unknown and not compared: {error:#}");
+                    BTreeSet::new()
+                },
+                Nodes::architectures,
+            ),
+        },
+    )
 }
 
 fn in_registries(
@@ -521,8 +668,12 @@ fn in_registries(
     if let Some(config) = credentials {
         registries = registries.credentials(config);
     }
-    let asked = images.iter().filter(|image| !remedies::is_local_image(image));
-    Ok(asked.map(|image| (image.clone(), ask(&registries, image))).collect())
+    let asked = images
+        .iter()
+        .filter(|image| !remedies::is_local_image(image));
+    Ok(asked
+        .map(|image| (image.clone(), ask(&registries, image)))
+        .collect())
 }
 
 /// The images of a run, matched with those in an archive.
@@ -531,17 +682,28 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availabilit
     let work = temp::Folder::new()?;
     let store = Store::open(&work)?;
     let stored = oci::read_archive(path, &store)?;
-    let named: BTreeMap<String, _> = stored.iter().map(|image| (image.name.to_string(), image)).collect();
+    let named: BTreeMap<String, _> = stored
+        .iter()
+        .map(|image| (image.name.to_string(), image))
+        .collect();
     let found = |image: &String| {
         let name = Reference::parse(image)?.to_string();
-        let found = named.get(&name).map(|stored| store.look(stored)).transpose()?;
-        Ok((image.clone(), found.map_or(Availability::Missing, Availability::Here)))
+        let found = named
+            .get(&name)
+            .map(|stored| store.look(stored))
+            .transpose()?;
+        Ok((
+            image.clone(),
+            found.map_or(Availability::Missing, Availability::Here),
+        ))
     };
     let found: Vec<_> = images.iter().map(found).collect::<Result<_>>()?;
     // Sonobuoy's image is loaded into nodes, if it is not in the archive.
     Ok(found
         .into_iter()
-        .filter(|(image, found)| *found != Availability::Missing || !remedies::is_local_image(image))
+        .filter(|(image, found)| {
+            *found != Availability::Missing || !remedies::is_local_image(image)
+        })
         .collect())
 }
 
@@ -572,7 +734,10 @@ struct Transfer<'a> {
 /// Whether this is a dry run, which only says what would be done.
 fn is_dry(args: Args, verb: &str, images: &[String]) -> bool {
     let dry = args.on("dry-run");
-    images.iter().filter(|_| dry).for_each(|image| log::info!("would {verb} {image}"));
+    images
+        .iter()
+        .filter(|_| dry)
+        .for_each(|image| log::info!("would {verb} {image}"));
     dry
 }
 
@@ -591,7 +756,12 @@ fn each<T>(
     let output = output::or_log(args);
     output::with_board(output, |board| {
         let total = images.len() as u64;
-        let all = Task { name: "all".into(), unit: Unit::Images, total, ..Task::default() };
+        let all = Task {
+            name: "all".into(),
+            unit: Unit::Images,
+            total,
+            ..Task::default()
+        };
         let mut scene = Scene {
             title: format!("{verb} images"),
             state: "at work".into(),
@@ -622,7 +792,11 @@ fn each<T>(
             board.show(scene.clone());
         }
         let failed = scene.tasks[0].failed;
-        ensure!(failed == 0, "failed with {failed} image{}", if failed == 1 { "" } else { "s" });
+        ensure!(
+            failed == 0,
+            "failed with {failed} image{}",
+            if failed == 1 { "" } else { "s" }
+        );
         Ok(())
     })
 }
@@ -630,7 +804,10 @@ fn each<T>(
 impl Transfer<'_> {
     /// Records the progress of a layer.
     fn watch(&self, layer: &Descriptor, done: u64) {
-        let known = self.layers.borrow_mut().insert(layer.digest.clone(), (layer.size, done));
+        let known = self
+            .layers
+            .borrow_mut()
+            .insert(layer.digest.clone(), (layer.size, done));
         if known != Some((layer.size, done)) {
             self.show();
         }
@@ -644,7 +821,13 @@ impl Transfer<'_> {
         };
         let done = layers.values().map(|(_, done)| done).sum();
         let mut scene = self.scene.clone();
-        scene.tasks.push(Task { name: self.name.into(), unit, done, total, ..Task::default() });
+        scene.tasks.push(Task {
+            name: self.name.into(),
+            unit,
+            done,
+            total,
+            ..Task::default()
+        });
         self.board.show(scene);
     }
 }

@@ -22,14 +22,26 @@ const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
 /// Tools of clusters on one machine: the beginning of their contexts, the program, and the words after it; `A` is the
 /// archive, `C` the cluster.
 const TOOLS: [(&str, &str, &[&str]); 3] = [
-    ("kind-", "kind", &["load", "image-archive", "A", "--name", "C"]),
+    (
+        "kind-",
+        "kind",
+        &["load", "image-archive", "A", "--name", "C"],
+    ),
     ("k3d-", "k3d", &["image", "import", "A", "--cluster", "C"]),
-    ("minikube", "minikube", &["image", "load", "A", "--profile", "minikubeC"]),
+    (
+        "minikube",
+        "minikube",
+        &["image", "load", "A", "--profile", "minikubeC"],
+    ),
 ];
 
 /// Loads `image` unless every node has it, and reports what was done.
 pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()> {
-    let loader = args.text("load-with").map(Reference::parse).transpose().context("--load-with")?;
+    let loader = args
+        .text("load-with")
+        .map(Reference::parse)
+        .transpose()
+        .context("--load-with")?;
     if load::is_everywhere(client, image).unwrap_or(false) {
         log::info!("every node has the image {image} already; nothing was loaded");
         return Ok(());
@@ -38,7 +50,9 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
     check_archive(&archive, image)?;
     let context = Config::context(&cluster::options(args)?).unwrap_or_default();
     for (prefix, program, words) in TOOLS {
-        let Some(name) = context.strip_prefix(prefix) else { continue };
+        let Some(name) = context.strip_prefix(prefix) else {
+            continue;
+        };
         let word = |word: &&str| match *word {
             "A" => archive.display().to_string(),
             word => word.replace('C', name),
@@ -47,7 +61,9 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
         let output = Command::new(program)
             .args(&words)
             .output()
-            .with_context(|| format!("--load: the context `{context}` needs the program `{program}`"))?;
+            .with_context(|| {
+                format!("--load: the context `{context}` needs the program `{program}`")
+            })?;
         let (call, said) = (words.join(" "), String::from_utf8_lossy(&output.stderr));
         let said = base::visible::line(said.trim());
         ensure!(output.status.success(), "`{program} {call}` failed: {said}");
@@ -67,13 +83,19 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
     let count = load::load(client, &bytes, &loader).with_context(|| {
         format!("--load: {image} is not in all nodes; load `{}` with the tools of the cluster, or push it to a registry", archive.display())
     })?;
-    log::info!("a privileged pod on each of {count} nodes loaded {image} from `{}`", archive.display());
+    log::info!(
+        "a privileged pod on each of {count} nodes loaded {image} from `{}`",
+        archive.display()
+    );
     Ok(())
 }
 
 /// The archive to load.
 fn archive(args: Args) -> Result<PathBuf> {
-    let named = args.text("load").filter(|name| *name != DEFAULT_ARCHIVE).map(PathBuf::from);
+    let named = args
+        .text("load")
+        .filter(|name| *name != DEFAULT_ARCHIVE)
+        .map(PathBuf::from);
     named.or_else(usual_archive).context(
         "--load: there is no `sonobuoy-image.tar` beside this program or in `target`; `make image` builds it, kits and releases have it; \
          name it with --load=ARCHIVE",
@@ -82,15 +104,23 @@ fn archive(args: Args) -> Result<PathBuf> {
 
 /// The archive of Sonobuoy's image in a usual place.
 pub(super) fn usual_archive() -> Option<PathBuf> {
-    let beside = std::env::current_exe().ok().map(|program| program.with_file_name(ARCHIVE_NAME));
-    beside.into_iter().chain([Path::new("target").join(ARCHIVE_NAME)]).find(|path| path.exists())
+    let beside = std::env::current_exe()
+        .ok()
+        .map(|program| program.with_file_name(ARCHIVE_NAME));
+    beside
+        .into_iter()
+        .chain([Path::new("target").join(ARCHIVE_NAME)])
+        .find(|path| path.exists())
 }
 
 /// Checks that the archive has the image by this name.
 fn check_archive(archive: &Path, image: &str) -> Result<()> {
     let work = temp::Folder::new()?;
     let stored = oci::read_archive(archive, &Store::open(&work)?)?;
-    let names: Vec<_> = stored.iter().map(|stored| stored.name.to_string()).collect();
+    let names: Vec<_> = stored
+        .iter()
+        .map(|stored| stored.name.to_string())
+        .collect();
     if names.iter().any(|name| name == image) {
         return Ok(());
     }

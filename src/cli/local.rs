@@ -44,7 +44,12 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let per_test = request.per_test()?;
     let plan = request.plan(None)?;
     let definitions = plan.prepared()?;
-    check_local(args, definitions.iter().any(|definition| definition.whole() == builtin::E2E))?;
+    check_local(
+        args,
+        definitions
+            .iter()
+            .any(|definition| definition.whole() == builtin::E2E),
+    )?;
     let mut local = LocalRun {
         definitions: &definitions,
         config: plan.run,
@@ -72,23 +77,32 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let stop = Stop::new();
     let asked = stop.clone();
     let mut first: Option<Instant> = None;
-    output::on_signal(&[Signal::Hangup, Signal::Interrupt, Signal::Terminate], move || {
-        if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
-            log::warn!("ended without an archive; the unfinished run remains in `{}`", work.display());
-            sys::end_strays(STRAYS_TIMEOUT);
-            temp::exit(i32::from(INTERRUPTED));
-        }
-        log::warn!(
-            "interrupted: stopping the plugins and packing what has arrived; interrupt again to exit at once, without an archive"
-        );
-        asked.stop_because("it was interrupted");
-    })?;
+    output::on_signal(
+        &[Signal::Hangup, Signal::Interrupt, Signal::Terminate],
+        move || {
+            if first.get_or_insert_with(Instant::now).elapsed() >= SIGNAL_MERGE_TIME {
+                log::warn!(
+                    "ended without an archive; the unfinished run remains in `{}`",
+                    work.display()
+                );
+                sys::end_strays(STRAYS_TIMEOUT);
+                temp::exit(i32::from(INTERRUPTED));
+            }
+            log::warn!(
+                "interrupted: stopping the plugins and packing what has arrived; interrupt again to exit at once, without an archive"
+            );
+            asked.stop_because("it was interrupted");
+        },
+    )?;
     let about = About {
         title: "run on this machine".into(),
         limit: match local.config.server.timeout_seconds {
             0 => String::new(),
             seconds => {
-                format!("time limit {}", progress_view::span(Duration::from_secs(seconds.unsigned_abs())))
+                format!(
+                    "time limit {}",
+                    progress_view::span(Duration::from_secs(seconds.unsigned_abs()))
+                )
             }
         },
         hint: "Ctrl-C keeps what has arrived".into(),
@@ -113,34 +127,51 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let kept = Authorities::of_user()
         .and_then(|authorities| authorities.keep(&uuid, &ended.authority, "a run on this machine"));
     if let Err(error) = kept {
-        log::warn!("the archive's seal can be checked only where its authority is known: {error:#}");
+        log::warn!(
+            "the archive's seal can be checked only where its authority is known: {error:#}"
+        );
     }
     let mut unsent = false;
     if let Some(url) = upload
-        && let Err(error) = pipeline::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
+        && let Err(error) =
+            pipeline::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
     {
         log::error!("{error:#}; the archive is `{}`", ended.archive.display());
         unsent = true;
     }
-    let wholes = definitions.iter().filter(|definition| definition.config.part_of.is_none());
-    let names: Vec<_> = wholes.map(|definition| definition.name().to_owned()).collect();
+    let wholes = definitions
+        .iter()
+        .filter(|definition| definition.config.part_of.is_none());
+    let names: Vec<_> = wholes
+        .map(|definition| definition.name().to_owned())
+        .collect();
     // Without a cluster there is nothing to show about its health.
     let code = report(args, &outputs, &ended.archive, Some(&names), true)?;
     prune(args, &out, std::slice::from_ref(&ended.archive))?;
     if stop.stopped() {
         return Ok(INTERRUPTED);
     }
-    let code = if ended.errors == 0 && !unsent { code } else { code.max(1) };
+    let code = if ended.errors == 0 && !unsent {
+        code
+    } else {
+        code.max(1)
+    };
     Ok(verdict(&complete, code))
 }
 
 /// Worker settings that apply to the whole run.
 fn worker_env() -> Vec<(String, String)> {
     // A local disk needs no delay for slow volumes.
-    [(env::DONE_FILE_DELAY, Some("250ms")), (env::UPLOAD_LIMIT, None)]
-        .into_iter()
-        .filter_map(|(name, usual)| {
-            Some((name.to_owned(), std::env::var(name).ok().or(usual.map(str::to_owned))?))
-        })
-        .collect()
+    [
+        (env::DONE_FILE_DELAY, Some("250ms")),
+        (env::UPLOAD_LIMIT, None),
+    ]
+    .into_iter()
+    .filter_map(|(name, usual)| {
+        Some((
+            name.to_owned(),
+            std::env::var(name).ok().or(usual.map(str::to_owned))?,
+        ))
+    })
+    .collect()
 }

@@ -55,10 +55,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
     };
     let mut query = Vec::new();
     for (flag, key) in [("tail", "tailLines"), ("since", "sinceSeconds")] {
-        query.extend(args.given(flag).then(|| (key, args.number(flag).to_string())));
+        query.extend(
+            args.given(flag)
+                .then(|| (key, args.number(flag).to_string())),
+        );
     }
-    query.extend(args.on("timestamps").then(|| ("timestamps", "true".to_owned())));
-    let asked = Asked { container: args.text("container"), query };
+    query.extend(
+        args.on("timestamps")
+            .then(|| ("timestamps", "true".to_owned())),
+    );
+    let asked = Asked {
+        container: args.text("container"),
+        query,
+    };
     output::stream(|out| {
         let printer = Printer::new(out);
         if args.on("follow") {
@@ -74,14 +83,31 @@ pub(crate) fn get(args: Args) -> Result<()> {
     let (_, args) = args.subcommand();
     let client = cluster::client(args)?;
     let labels = names::plugin_selector(args.text("plugin"));
-    let pods = client.list(&Resource::PODS, &cluster::namespace_of_run(args)?, &Selector::labels(labels))?;
+    let pods = client.list(
+        &Resource::PODS,
+        &cluster::namespace_of_run(args)?,
+        &Selector::labels(labels),
+    )?;
     let rows = pods.iter().map(|pod| {
-        let (about, plugin) = (&pod["metadata"], &pod["metadata"]["labels"][names::LABEL_PLUGIN]);
-        [&about["name"], &about["namespace"], plugin, &pod["spec"]["nodeName"], &pod["status"]["phase"]]
-            .map(|value| value.text().to_owned())
+        let (about, plugin) = (
+            &pod["metadata"],
+            &pod["metadata"]["labels"][names::LABEL_PLUGIN],
+        );
+        [
+            &about["name"],
+            &about["namespace"],
+            plugin,
+            &pod["spec"]["nodeName"],
+            &pod["status"]["phase"],
+        ]
+        .map(|value| value.text().to_owned())
     });
     let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
-    output::print_rows(args, ["name", "namespace", "plugin", "node", "phase"], &rows);
+    output::print_rows(
+        args,
+        ["name", "namespace", "plugin", "node", "phase"],
+        &rows,
+    );
     Ok(())
 }
 
@@ -135,10 +161,13 @@ fn follow(
     let stop = client.stop();
     std::thread::scope(|scope| {
         let printing = base::thread("print").spawn_scoped(scope, move || {
-            let outcome = receiver.into_iter().try_for_each(|(source, line): (LogContainer, Vec<u8>)| {
-                printer.line(&source, &line)?;
-                Ok(printer.out.flush()?)
-            });
+            let outcome =
+                receiver
+                    .into_iter()
+                    .try_for_each(|(source, line): (LogContainer, Vec<u8>)| {
+                        printer.line(&source, &line)?;
+                        Ok(printer.out.flush()?)
+                    });
             // Nobody reads the output any more: stop all readers.
             stop.stop();
             outcome
@@ -148,14 +177,18 @@ fn follow(
             let pod = match event.inspect_err(|_| stop.stop())? {
                 Event::Applied(pod) => pod,
                 Event::Deleted(pod) => {
-                    asked.containers(&pod).for_each(|source| drop(followed.known.remove(&source)));
+                    asked
+                        .containers(&pod)
+                        .for_each(|source| drop(followed.known.remove(&source)));
                     continue;
                 }
                 _ => continue,
             };
             for source in asked.containers(&pod) {
                 let start = instance(&pod, &source.container).unwrap_or_default();
-                let Some(reading) = followed.begin(&source, start) else { continue };
+                let Some(reading) = followed.begin(&source, start) else {
+                    continue;
+                };
                 let sender = sender.clone();
                 base::thread("follow")
                     .stack_size(STACK)
@@ -222,9 +255,9 @@ fn read_along(
         let request = match heard {
             None => asked.request(source),
             // Repeating a line is better than losing one.
-            Some(heard) => {
-                source.request().query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string())
-            }
+            Some(heard) => source
+                .request()
+                .query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string()),
         };
         let before = heard;
         let stream = client.stream(&request.query("follow", "true"), None);
@@ -237,9 +270,18 @@ fn read_along(
         match outcome {
             Ok(()) => return,
             Err(_) if client.stop().stopped() => return,
-            Err(error) if error.downcast_ref::<Error>().is_some_and(Error::is_not_found) => return,
+            Err(error)
+                if error
+                    .downcast_ref::<Error>()
+                    .is_some_and(Error::is_not_found) =>
+            {
+                return;
+            }
             Err(error) => {
-                log::info!("the log of {} was cut off: {error:#}; trying again", source.path());
+                log::info!(
+                    "the log of {} was cut off: {error:#}; trying again",
+                    source.path()
+                );
             }
         }
         if !attempts.again(heard != before) {
@@ -252,7 +294,12 @@ fn read_along(
 fn lines(body: impl std::io::Read, sink: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
     let mut reader = BufReader::new(body);
     let mut line = Vec::new();
-    while reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+    while reader
+        .by_ref()
+        .take(MAX_LINE_BYTES)
+        .read_until(b'\n', &mut line)?
+        > 0
+    {
         sink(&line)?;
         line.clear();
     }
@@ -269,7 +316,11 @@ struct Printer {
 
 impl Printer {
     fn new(out: Box<dyn Write + Send>) -> Self {
-        Self { out: BufWriter::new(out), last: None, whole: true }
+        Self {
+            out: BufWriter::new(out),
+            last: None,
+            whole: true,
+        }
     }
 
     fn line(&mut self, source: &LogContainer, line: &[u8]) -> Result<()> {
@@ -296,7 +347,8 @@ impl Asked<'_> {
     /// The wanted containers of a pod, in the order of its spec.
     fn containers(&self, pod: &Value) -> impl Iterator<Item = LogContainer> {
         let all = pod["spec"]["containers"].items();
-        let wanted = all.filter(|container| self.container.is_none_or(|name| container["name"] == name));
+        let wanted =
+            all.filter(|container| self.container.is_none_or(|name| container["name"] == name));
         wanted.map(move |container| LogContainer {
             namespace: pod.namespace().to_owned(),
             pod: pod.name().to_owned(),
@@ -305,7 +357,11 @@ impl Asked<'_> {
     }
 
     fn request(&self, source: &LogContainer) -> Request {
-        self.query.iter().fold(source.request(), |request, (key, value)| request.query(*key, value))
+        self.query
+            .iter()
+            .fold(source.request(), |request, (key, value)| {
+                request.query(*key, value)
+            })
     }
 }
 
@@ -324,7 +380,11 @@ impl LogContainer {
 
 impl std::fmt::Display for LogContainer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { namespace, pod, container } = self;
+        let Self {
+            namespace,
+            pod,
+            container,
+        } = self;
         let text = format!("namespace=\"{namespace}\" pod=\"{pod}\" container=\"{container}\"");
         f.write_str(&visible::line(&text))
     }
@@ -332,7 +392,9 @@ impl std::fmt::Display for LogContainer {
 
 /// The identity of a container's last start; `None` before the first.
 fn instance(pod: &Value, container: &str) -> Option<String> {
-    let status = pod["status"]["containerStatuses"].items().find(|status| status["name"] == container)?;
+    let status = pod["status"]["containerStatuses"]
+        .items()
+        .find(|status| status["name"] == container)?;
     let state = &status["state"];
     if state["running"].is_null() && state["terminated"].is_null() {
         return None;
@@ -352,21 +414,42 @@ mod tests {
 
     #[test]
     fn no_more_logs_are_followed_than_the_limit() {
-        let source =
-            |number| LogContainer { namespace: "n".into(), pod: format!("p{number}"), container: "c".into() };
+        let source = |number| LogContainer {
+            namespace: "n".into(),
+            pod: format!("p{number}"),
+            container: "c".into(),
+        };
         let mut followed = Followed::default();
-        assert!(followed.begin(&source(0), String::new()).is_none(), "it has not begun");
+        assert!(
+            followed.begin(&source(0), String::new()).is_none(),
+            "it has not begun"
+        );
         let mut reading: Vec<_> = (0..MAX_FOLLOWED + 2)
             .filter_map(|number| followed.begin(&source(number), "first".into()))
             .collect();
         assert_eq!((reading.len(), followed.omits), (MAX_FOLLOWED, true));
-        assert!(followed.begin(&source(0), "first".into()).is_none(), "it is being read");
-        assert!(followed.begin(&source(0), "second".into()).is_none(), "none has ended");
+        assert!(
+            followed.begin(&source(0), "first".into()).is_none(),
+            "it is being read"
+        );
+        assert!(
+            followed.begin(&source(0), "second".into()).is_none(),
+            "none has ended"
+        );
         reading.pop();
         assert!(followed.begin(&source(0), "second".into()).is_some());
-        assert!(followed.begin(&source(MAX_FOLLOWED), "first".into()).is_none(), "too many are known");
+        assert!(
+            followed
+                .begin(&source(MAX_FOLLOWED), "first".into())
+                .is_none(),
+            "too many are known"
+        );
         followed.known.remove(&source(1));
-        assert!(followed.begin(&source(MAX_FOLLOWED), "first".into()).is_some());
+        assert!(
+            followed
+                .begin(&source(MAX_FOLLOWED), "first".into())
+                .is_some()
+        );
     }
 
     /// Answers a list with one pod, and a log with one line followed by silence.
@@ -380,7 +463,9 @@ mod tests {
             }
             let body = match head.split(' ').nth(1).unwrap_or_default() {
                 "/end" => return,
-                log if log.contains("/log") => "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nline\n",
+                log if log.contains("/log") => {
+                    "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nline\n"
+                }
                 _ => {
                     "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"kind\":\"PodList\",\"items\":[{\"metadata\":{\"namespace\":\"n\",\
                      \"name\":\"p\"},\"spec\":{\"containers\":[{\"name\":\"c\"}]}}]}"
@@ -397,12 +482,24 @@ mod tests {
         let address = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| silent(&listener));
-            let client = Client::new(Config::plain(format!("http://{address}")), &Stop::new()).unwrap();
-            let asked = Asked { container: None, query: Vec::new() };
+            let client =
+                Client::new(Config::plain(format!("http://{address}")), &Stop::new()).unwrap();
+            let asked = Asked {
+                container: None,
+                query: Vec::new(),
+            };
             let printer = Printer::new(Box::new(std::io::sink()));
             let outcome = print(&client, "n", &Selector::all(), &asked, printer);
-            TcpStream::connect(address).unwrap().write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
-            assert!(outcome.unwrap_err().to_string().contains("reading the log of n/p/c"));
+            TcpStream::connect(address)
+                .unwrap()
+                .write_all(b"GET /end HTTP/1.1\r\n\r\n")
+                .unwrap();
+            assert!(
+                outcome
+                    .unwrap_err()
+                    .to_string()
+                    .contains("reading the log of n/p/c")
+            );
         });
     }
 }

@@ -32,14 +32,24 @@ pub(super) fn objects(
 
 /// The manifest of `--file`.
 pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
-    let Some(file) = args.text("file") else { return Ok(None) };
+    let Some(file) = args.text("file") else {
+        return Ok(None);
+    };
     if file == "-" && std::io::stdin().is_terminal() {
-        bail!("`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it");
+        bail!(
+            "`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it"
+        );
     }
-    let objects =
-        deploy::from_yaml(&read_manifest(file)?).with_context(|| format!("`{}`", file_name(file)))?;
-    if objects.iter().any(|object| object.get("sonobuoy-config").is_some()) {
-        bail!("`{}` is a plugin definition and not a manifest; run it with `-p {file}`", file_name(file));
+    let objects = deploy::from_yaml(&read_manifest(file)?)
+        .with_context(|| format!("`{}`", file_name(file)))?;
+    if objects
+        .iter()
+        .any(|object| object.get("sonobuoy-config").is_some())
+    {
+        bail!(
+            "`{}` is a plugin definition and not a manifest; run it with `-p {file}`",
+            file_name(file)
+        );
     }
     Ok(Some(objects))
 }
@@ -50,7 +60,8 @@ pub(super) fn read_manifest(file: &str) -> Result<String> {
         "-" => small::read_from(std::io::stdin(), MAX_MANIFEST_BYTES),
         _ => small::read(file.as_ref(), MAX_MANIFEST_BYTES),
     };
-    read.and_then(small::text).with_context(|| format!("cannot read `{}`", file_name(file)))
+    read.and_then(small::text)
+        .with_context(|| format!("cannot read `{}`", file_name(file)))
 }
 
 fn file_name(file: &str) -> &str {
@@ -60,14 +71,23 @@ fn file_name(file: &str) -> &str {
 /// The checks that `--skip-preflight` disables.
 pub(super) fn skipped(args: Args) -> Result<Vec<&'static str>> {
     const ID: &str = "skip-preflight";
-    let mut words: Vec<_> = args.all(ID).map(|word| word.trim().to_lowercase()).collect();
+    let mut words: Vec<_> = args
+        .all(ID)
+        .map(|word| word.trim().to_lowercase())
+        .collect();
     words.retain(|word| !word.is_empty());
     let is_known = |word: &str| CHECKS.contains(&word) || ["true", "false", "*"].contains(&word);
     if let Some(word) = words.iter().find(|word| !is_known(word)) {
-        return Err(invalid(ID, word, &format!("it must be one of {}", CHECKS.join(", "))));
+        return Err(invalid(
+            ID,
+            word,
+            &format!("it must be one of {}", CHECKS.join(", ")),
+        ));
     }
     let has = |wanted: &str| words.iter().any(|word| word == wanted);
-    let skipped = CHECKS.iter().filter(|check| !has("false") && (has("true") || has("*") || has(check)));
+    let skipped = CHECKS
+        .iter()
+        .filter(|check| !has("false") && (has("true") || has("*") || has(check)));
     Ok(skipped.copied().collect())
 }
 

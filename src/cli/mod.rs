@@ -87,20 +87,33 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let table = table::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
-    let is_old = args.iter().any(|arg| arg.to_string_lossy().starts_with(OLD_VERSION));
+    let is_old = args
+        .iter()
+        .any(|arg| arg.to_string_lossy().starts_with(OLD_VERSION));
     match table.try_get_matches_from(ordered) {
         Ok(matches) => {
             let args = Args(&matches);
-            logger::init(if args.on("debug") { "debug" } else { args.word("level") });
+            logger::init(if args.on("debug") {
+                "debug"
+            } else {
+                args.word("level")
+            });
             if is_old {
                 log::warn!("{OLD_VERSION} is an old name; use --kubernetes-version");
             }
             end(obey(args, &path), &path)
         }
         Err(error) => {
-            let mut levels = args.iter().filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
+            let mut levels = args
+                .iter()
+                .filter_map(|arg| arg.to_str()?.strip_prefix("--level="));
             logger::init(levels.next_back().unwrap_or("info"));
-            end(usage::judge(&error, &path).and_then(|()| help(&path)).map(|()| 0), &path)
+            end(
+                usage::judge(&error, &path)
+                    .and_then(|()| help(&path))
+                    .map(|()| 0),
+                &path,
+            )
         }
     }
 }
@@ -108,7 +121,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// The arguments without the path of this program in its image. The image of the original has no entry point, so the
 /// arguments of its containers begin with the program.
 fn without_own_path(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_some_and(|word| OWN_PATHS.iter().any(|path| word == path)) {
+    if args
+        .get(1)
+        .is_some_and(|word| OWN_PATHS.iter().any(|path| word == path))
+    {
         args.remove(1);
     }
     args
@@ -122,9 +138,15 @@ fn help(path: &[String]) -> Result<()> {
             Ok(())
         }
         Err(word) => {
-            let parent: Vec<String> = path.iter().take_while(|part| **part != word).cloned().collect();
+            let parent: Vec<String> = path
+                .iter()
+                .take_while(|part| **part != word)
+                .cloned()
+                .collect();
             let hint = usage::similar_command(&word, &parent);
-            Err(usage_error(format!("no help for {word:?}: unknown command{hint}")))
+            Err(usage_error(format!(
+                "no help for {word:?}: unknown command{hint}"
+            )))
         }
     }
 }
@@ -210,7 +232,11 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     }
     let is_usage = matches!(special, Some(Error::Usage(_)));
     let mut message = format!("{error:#}");
-    if error.chain().filter_map(|cause| cause.downcast_ref()).any(base::kube::Error::is_unreached) {
+    if error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref())
+        .any(base::kube::Error::is_unreached)
+    {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");
     }
     let usage = is_usage.then(|| usage_of(path));
@@ -220,7 +246,9 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
 
 /// The usage of a command below an error in its command line.
 fn usage_of(path: &[String]) -> String {
-    let Ok(mut command) = table::command_at(path) else { return String::new() };
+    let Ok(mut command) = table::command_at(path) else {
+        return String::new();
+    };
     let (line, name) = (command.render_usage(), table::name(path));
     format!("\n{line}\n\nRun `{name} --help` for all flags.\n\n")
 }
@@ -240,16 +268,23 @@ fn report_error(message: &str, usage: Option<&str>) {
 /// Reports a panic in one line, since it is a bug of this program.
 fn report_bug(panic: &std::panic::PanicHookInfo) {
     // The YAML parser panics on a few texts; `yaml` converts that to an error.
-    if panic.location().is_some_and(|place| place.file().contains("libyaml-safer")) {
+    if panic
+        .location()
+        .is_some_and(|place| place.file().contains("libyaml-safer"))
+    {
         return;
     }
     let reason = panic.payload();
     let reason = (reason.downcast_ref::<&str>().copied())
         .or_else(|| reason.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no reason given");
-    let place = panic.location().map(|place| format!(" at {}:{}", place.file(), place.line()));
+    let place = panic
+        .location()
+        .map(|place| format!(" at {}:{}", place.file(), place.line()));
     let (place, reason) = (place.unwrap_or_default(), visible::line(reason));
-    output::error(&format!("sonobuoy: this is a bug, please report it: {reason}{place} ({VERSION})\n"));
+    output::error(&format!(
+        "sonobuoy: this is a bug, please report it: {reason}{place} ({VERSION})\n"
+    ));
 }
 
 #[cfg(test)]
@@ -268,7 +303,9 @@ mod tests {
             words.extend(arg.get_long().map(|long| format!("--{long}")));
             words.extend(arg.get_short().map(|short| format!("-{short}")));
         }
-        command.get_subcommands().for_each(|inner| pool(inner, words));
+        command
+            .get_subcommands()
+            .for_each(|inner| pool(inner, words));
     }
 
     #[test]
@@ -278,8 +315,8 @@ mod tests {
         pool(&table, &mut words);
         words.extend(
             [
-                "", "-", "--", "=", "-=", "--=", "--wait=", "-v=", "x", "7", "-xv", "v1.2", "--é", "-é=",
-                "\u{fffd}",
+                "", "-", "--", "=", "-=", "--=", "--wait=", "-v=", "x", "7", "-xv", "v1.2", "--é",
+                "-é=", "\u{fffd}",
             ]
             .map(str::to_owned),
         );
@@ -296,7 +333,11 @@ mod tests {
             let mut line = vec![OsString::from("sonobuoy")];
             for _ in 0..next(6) {
                 let (one, other) = (&words[next(words.len())], &words[next(words.len())]);
-                line.push(if next(4) == 0 { format!("{one}={other}").into() } else { one.into() });
+                line.push(if next(4) == 0 {
+                    format!("{one}={other}").into()
+                } else {
+                    one.into()
+                });
             }
             let (ordered, path) = usage::ordered(&table, &line);
             assert_eq!(ordered.len(), line.len(), "{line:?}");
@@ -306,7 +347,10 @@ mod tests {
                     Ok(()) => right += 1,
                     Err(error) => {
                         let message = error.to_string();
-                        assert!(!message.is_empty() && !message.contains('\n'), "{line:?}: {message:?}");
+                        assert!(
+                            !message.is_empty() && !message.contains('\n'),
+                            "{line:?}: {message:?}"
+                        );
                     }
                 },
             }

@@ -55,7 +55,11 @@ static OUTPUT_END: OnceLock<OutputEnd> = OnceLock::new();
 
 /// Standard output for data read by programs; on a terminal, control characters are made visible.
 pub(crate) fn stdout() -> Box<dyn Write> {
-    if io::stdout().is_terminal() { Box::new(Visible::new(Stdout::new())) } else { raw() }
+    if io::stdout().is_terminal() {
+        Box::new(Visible::new(Stdout::new()))
+    } else {
+        raw()
+    }
 }
 
 /// Standard output for callers that write escapes, and pass untrusted text through [`visible`].
@@ -70,24 +74,38 @@ pub(crate) fn stream(work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> 
 
 /// The same for bytes, which are no text that a runner reads.
 pub(crate) fn stream_bytes(work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> Result<()> {
-    stream_to(Stdout { out: io::stdout(), breaks_commands: false }, work)
+    stream_to(
+        Stdout {
+            out: io::stdout(),
+            breaks_commands: false,
+        },
+        work,
+    )
 }
 
 fn stream_to(stdout: Stdout, work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> Result<()> {
     let stream = StdoutStream(stdout);
-    let out: Box<dyn Write + Send> =
-        if io::stdout().is_terminal() { Box::new(Visible::new(stream)) } else { Box::new(stream) };
+    let out: Box<dyn Write + Send> = if io::stdout().is_terminal() {
+        Box::new(Visible::new(stream))
+    } else {
+        Box::new(stream)
+    };
     let worked = work(out);
-    if OUTPUT_END.get().is_some() { Ok(()) } else { worked }
+    if OUTPUT_END.get().is_some() {
+        Ok(())
+    } else {
+        worked
+    }
 }
 
 /// The exit code of a command that ends with `code`, and an error if its output could not be written. A reader that left
 /// had enough.
 pub(crate) fn exit_code(code: u8) -> (u8, Option<String>) {
     match OUTPUT_END.get() {
-        Some(OutputEnd::Failed(reason)) => {
-            (code.max(1), Some(format!("cannot write to standard output: {reason}")))
-        }
+        Some(OutputEnd::Failed(reason)) => (
+            code.max(1),
+            Some(format!("cannot write to standard output: {reason}")),
+        ),
         Some(OutputEnd::Closed) | None => (code, None),
     }
 }
@@ -133,7 +151,9 @@ fn write_error(text: &str) {
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right: bool) -> String {
     let head = head.map(str::to_uppercase);
     let rows = std::iter::once(&head).chain(rows);
-    let rows: Vec<[_; N]> = rows.map(|row| row.each_ref().map(|cell| visible::line(cell))).collect();
+    let rows: Vec<[_; N]> = rows
+        .map(|row| row.each_ref().map(|cell| visible::line(cell)))
+        .collect();
     let widths: [usize; N] =
         std::array::from_fn(|column| visible::width(rows.iter().map(|row| &*row[column])));
     let line = |row: &[_; N]| {
@@ -152,7 +172,9 @@ pub(crate) const FORMS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
 
 /// Prints a table in the requested form, by default the first column.
 pub(crate) fn print_rows<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) {
-    print(&in_form(args.text("output"), head, rows, || first_column(rows)));
+    print(&in_form(args.text("output"), head, rows, || {
+        first_column(rows)
+    }));
 }
 
 fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
@@ -169,14 +191,21 @@ pub(crate) fn in_form<const N: usize>(
     let Some(word) = word else { return usual() };
     match word {
         "json" | "yaml" => {
-            let object = |row: &[String; N]| -> Value { head.into_iter().zip(row.clone()).collect() };
+            let object =
+                |row: &[String; N]| -> Value { head.into_iter().zip(row.clone()).collect() };
             document(word, &rows.iter().map(object).collect())
         }
         "name" => first_column(rows),
         "markdown" => {
-            let cells = rows.iter().map(|row| row.each_ref().map(|cell| markdown_text(cell)));
-            let lines = [head.map(str::to_owned), head.map(|_| "---".into())].into_iter().chain(cells);
-            lines.map(|cells| format!("| {} |\n", cells.join(" | "))).collect()
+            let cells = rows
+                .iter()
+                .map(|row| row.each_ref().map(|cell| markdown_text(cell)));
+            let lines = [head.map(str::to_owned), head.map(|_| "---".into())]
+                .into_iter()
+                .chain(cells);
+            lines
+                .map(|cells| format!("| {} |\n", cells.join(" | ")))
+                .collect()
         }
         _ => table(head, rows, false),
     }
@@ -184,7 +213,11 @@ pub(crate) fn in_form<const N: usize>(
 
 /// A document as JSON or YAML.
 pub(crate) fn document(word: &str, value: &Value) -> String {
-    if word == "yaml" { yaml::write(value) + "\n" } else { format!("{value:#}\n") }
+    if word == "yaml" {
+        yaml::write(value) + "\n"
+    } else {
+        format!("{value:#}\n")
+    }
 }
 
 fn write(mut out: Box<dyn Write>, text: &str) {
@@ -198,7 +231,10 @@ fn write(mut out: Box<dyn Write>, text: &str) {
 
 impl Stdout {
     fn new() -> Self {
-        Self { out: io::stdout(), breaks_commands: workflow::reads_commands() }
+        Self {
+            out: io::stdout(),
+            breaks_commands: workflow::reads_commands(),
+        }
     }
 
     /// Writes, or discards the output if it cannot be written, and returns `discarded`.
@@ -245,7 +281,11 @@ impl Write for Stdout {
 
 impl StdoutStream {
     fn check(&self) -> io::Result<()> {
-        if OUTPUT_END.get().is_some() { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
+        if OUTPUT_END.get().is_some() {
+            Err(io::ErrorKind::BrokenPipe.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -356,7 +396,10 @@ pub(crate) fn stop_on_interrupt(stop: &Stop) -> Result<()> {
 }
 
 /// Runs `work` with a board.
-pub(crate) fn with_board<T>(output: ProgressOutput, work: impl FnOnce(&Board) -> Result<T>) -> Result<T> {
+pub(crate) fn with_board<T>(
+    output: ProgressOutput,
+    work: impl FnOnce(&Board) -> Result<T>,
+) -> Result<T> {
     let say = |text: &str| match output {
         ProgressOutput::Json => data(&format!("{text}\n")),
         ProgressOutput::Plain => line(format!("{} {text}", time())),
@@ -386,8 +429,9 @@ mod tests {
             let path = module
                 .replacen("sonobuoy", concat!(env!("CARGO_MANIFEST_DIR"), "/src"), 1)
                 .replace("::", "/");
-            let exists =
-                [format!("{path}.rs"), format!("{path}/mod.rs")].iter().any(|path| Path::new(path).exists());
+            let exists = [format!("{path}.rs"), format!("{path}/mod.rs")]
+                .iter()
+                .any(|path| Path::new(path).exists());
             assert!(exists, "{module}");
         }
     }

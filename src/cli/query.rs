@@ -41,12 +41,19 @@ pub(crate) fn run(args: Args) -> Result<()> {
         workers: workers(),
     };
     let summary = query.run(&stop)?;
-    for (name, content) in [(layout::CONFIG, config.to_json()), (layout::INFO, json!({}).to_string())] {
+    for (name, content) in [
+        (layout::CONFIG, config.to_json()),
+        (layout::INFO, json!({}).to_string()),
+    ] {
         let path = folder.join(name);
         std::fs::write(&path, content).at("cannot write", &path)?;
     }
     tell(&summary.errors);
-    log::info!("{} requests were answered, {} failed", summary.answered, summary.errors.len());
+    log::info!(
+        "{} requests were answered, {} failed",
+        summary.answered,
+        summary.errors.len()
+    );
     output::line(folder.display());
     Ok(())
 }
@@ -66,23 +73,36 @@ fn forget(folder: &Path) -> Result<()> {
 
 /// Number of parallel queries; benchmarks compare with one.
 fn workers() -> usize {
-    let told = std::env::var("SONOBUOY_QUERY_WORKERS").ok().and_then(|number| number.parse().ok());
-    told.filter(|number| (1..=64).contains(number)).unwrap_or(query::WORKERS)
+    let told = std::env::var("SONOBUOY_QUERY_WORKERS")
+        .ok()
+        .and_then(|number| number.parse().ok());
+    told.filter(|number| (1..=64).contains(number))
+        .unwrap_or(query::WORKERS)
 }
 
 /// Prints one line per reason for any number of queries; one line for all missing permissions.
 fn tell(errors: &[FailedQuery]) {
-    let (forbidden, others): (Vec<_>, Vec<_>) =
-        errors.iter().partition(|trouble| trouble.error.contains(": 403)"));
-    let kinds: BTreeSet<&str> = forbidden.iter().map(|trouble| trouble.queryobj.as_str()).collect();
+    let (forbidden, others): (Vec<_>, Vec<_>) = errors
+        .iter()
+        .partition(|trouble| trouble.error.contains(": 403)"));
+    let kinds: BTreeSet<&str> = forbidden
+        .iter()
+        .map(|trouble| trouble.queryobj.as_str())
+        .collect();
     if !kinds.is_empty() {
-        log::warn!("not collected, for lack of rights: {}", kinds.into_iter().joined(", "));
+        log::warn!(
+            "not collected, for lack of rights: {}",
+            kinds.into_iter().joined(", ")
+        );
     }
     let mut reasons: BTreeMap<(&str, &str), Vec<&FailedQuery>> = BTreeMap::new();
     for trouble in others {
         // API errors that differ only in the object have the same first line.
         let reason = trouble.error.lines().next().unwrap_or_default();
-        reasons.entry((&trouble.queryobj, reason)).or_default().push(trouble);
+        reasons
+            .entry((&trouble.queryobj, reason))
+            .or_default()
+            .push(trouble);
     }
     for ((queryobj, reason), troubles) in reasons {
         let more = match troubles.len() {

@@ -13,8 +13,8 @@ use super::{cluster, containers, output};
 use crate::layout;
 use crate::remote::{Retrieval, seal};
 use crate::report::{
-    self, Depth, Diff, FactTables, Look, Many, Objects, OpenedArchive, Report, TextOutput, View, ViewMode,
-    write_json,
+    self, Depth, Diff, FactTables, Look, Many, Objects, OpenedArchive, Report, TextOutput, View,
+    ViewMode, write_json,
 };
 use crate::verdict::{Exit, FailOn};
 use base::{near, temp, yaml};
@@ -33,11 +33,17 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         && !Path::new(word).exists()
         && !near::near(word, ["diff"]).is_empty()
     {
-        return Err(usage_error(format!("archive `{word}` does not exist; did you mean `results diff`?")));
+        return Err(usage_error(format!(
+            "archive `{word}` does not exist; did you mean `results diff`?"
+        )));
     }
-    let fetched = (args.on("from-cluster") || args.on("live")).then(|| from_cluster(args)).transpose()?;
-    let archives: Vec<&str> =
-        args.all("archive").chain(fetched.iter().map(|(_, path)| path.as_str())).collect();
+    let fetched = (args.on("from-cluster") || args.on("live"))
+        .then(|| from_cluster(args))
+        .transpose()?;
+    let archives: Vec<&str> = args
+        .all("archive")
+        .chain(fetched.iter().map(|(_, path)| path.as_str()))
+        .collect();
     let is_sealed = are_seals_right(&archives);
     let ended = match archives[..] {
         [archive] if args.word("format") != "openmetrics" || args.text("facts").is_some() => {
@@ -54,8 +60,13 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 
 /// Rejects empty names of archives, which would mean the current folder.
 pub(super) fn check_names(args: Args) -> Result<()> {
-    if ["archive", "before", "after"].into_iter().any(|id| args.all(id).any(str::is_empty)) {
-        return Err(usage_error("the name of an archive is empty: is a variable unset?"));
+    if ["archive", "before", "after"]
+        .into_iter()
+        .any(|id| args.all(id).any(str::is_empty))
+    {
+        return Err(usage_error(
+            "the name of an archive is empty: is a variable unset?",
+        ));
     }
     Ok(())
 }
@@ -99,10 +110,11 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
         keep_seal: false,
         ..Retrieval::new(&namespace, &folder)
     };
-    let paths = fetch(args, &retrieval, &stop).map_err(|failure| match output::is_interrupted() {
-        true => interrupted_transfer(failure),
-        false => failure.into_error(),
-    })?;
+    let paths =
+        fetch(args, &retrieval, &stop).map_err(|failure| match output::is_interrupted() {
+            true => interrupted_transfer(failure),
+            false => failure.into_error(),
+        })?;
     // The rest needs no orderly end.
     output::exit_on_signal()?;
     // A persistent claim holds the archives of all runs.
@@ -132,8 +144,17 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
     let (plugin, node) = (args.text("plugin"), args.text("node"));
     let format = args.word("format");
     if let Some(word) = args.text("facts") {
-        let depth = if word == ALL { Depth::Page } else { Depth::Nodes };
-        write_facts(&OpenedArchive::open(name, None, depth)?.facts.only(plugin), format, look(args), out)?;
+        let depth = if word == ALL {
+            Depth::Page
+        } else {
+            Depth::Nodes
+        };
+        write_facts(
+            &OpenedArchive::open(name, None, depth)?.facts.only(plugin),
+            format,
+            look(args),
+            out,
+        )?;
         return Ok(None);
     }
     let as_original = format == "text" && !is_for_people(args);
@@ -153,14 +174,23 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
             "readable" => ViewMode::Readable,
             _ => ViewMode::Report,
         };
-        let view = View { mode, node, skip_prefix: args.on("skip-prefix") };
+        let view = View {
+            mode,
+            node,
+            skip_prefix: args.on("skip-prefix"),
+        };
         let exit = judge_original(args, name, &archive);
         view.show(&archive, &archive.plugins, out)?;
         return exit;
     }
     let mut report = Report::read(&archive, node)?;
-    if let (Some(_), Some(error)) = (node, report.plugins.iter().find_map(|plugin| plugin.error.as_ref()))
-        && report.plugins.iter().all(|plugin| plugin.error.is_some())
+    if let (Some(_), Some(error)) = (
+        node,
+        report
+            .plugins
+            .iter()
+            .find_map(|plugin| plugin.error.as_ref()),
+    ) && report.plugins.iter().all(|plugin| plugin.error.is_some())
     {
         bail!("{}: {error}", report::known_nodes(&archive)?);
     }
@@ -177,7 +207,11 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
                 // Its file is temporary.
                 report.archive = "--from-cluster";
             }
-            TextOutput { look: look(args), out }.report(&report)?;
+            TextOutput {
+                look: look(args),
+                out,
+            }
+            .report(&report)?;
         }
         "json" => write_json(&report, out)?,
         "yaml" => write!(out, "{}", yaml::write(&serde_json::to_value(&report)?))?,
@@ -207,12 +241,19 @@ fn judge_original(args: Args, name: &str, archive: &OpenedArchive) -> Result<Opt
 }
 
 /// Prints facts as a table, CSV or JSON.
-pub(super) fn write_facts(facts: &FactTables, format: &str, look: Look, out: &mut dyn Write) -> Result<()> {
+pub(super) fn write_facts(
+    facts: &FactTables,
+    format: &str,
+    look: Look,
+    out: &mut dyn Write,
+) -> Result<()> {
     match format {
         "json" => Ok(writeln!(out, "{:#}", facts.json()?)?),
         "csv" => facts.write_csv(out),
         "text" | "table" => facts.write_text(&mut TextOutput { look, out }),
-        other => Err(usage_error(format!("facts are shown as text, json or csv, not {other}"))),
+        other => Err(usage_error(format!(
+            "facts are shown as text, json or csv, not {other}"
+        ))),
     }
 }
 
@@ -234,7 +275,10 @@ pub(super) fn add(
     };
     let ended = add().with_context(|| format!("could not process archive: {archive}"))?;
     let name = cluster.unwrap_or(archive);
-    let ended = ended.map(|exit| Exit { reason: format!("{name}: {}", exit.reason), ..exit });
+    let ended = ended.map(|exit| Exit {
+        reason: format!("{name}: {}", exit.reason),
+        ..exit
+    });
     Ok(Exit::worse(worst, ended))
 }
 
@@ -248,12 +292,19 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<Exit>> {
     let mut out = output::buffered(false);
     match args.word("format") {
         "json" => writeln!(out, "{:#}", many.json())?,
-        "text" => many.write_text(&mut TextOutput { look: look(args), out: &mut out })?,
+        "text" => many.write_text(&mut TextOutput {
+            look: look(args),
+            out: &mut out,
+        })?,
         "openmetrics" => out.write_all(many.metrics().as_bytes())?,
         "junit" => report::write_many_junit(&many, &mut out)?,
         "html" => {
             let opened = OpenedArchive::open(many.newest(), args.text("plugin"), Depth::Page)?;
-            report::write_html(&Report::read(&opened, args.text("node"))?, Some(&many), &mut out)?;
+            report::write_html(
+                &Report::read(&opened, args.text("node"))?,
+                Some(&many),
+                &mut out,
+            )?;
         }
         format => {
             return Err(usage_error(format!(
@@ -273,14 +324,19 @@ fn diff(args: Args) -> Result<u8> {
         let opened = OpenedArchive::open(archive, None, Depth::Nodes);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
         // A plugin may be in only one of them.
-        opened.plugins.retain(|name| plugin.is_none_or(|only| only == name));
+        opened
+            .plugins
+            .retain(|name| plugin.is_none_or(|only| only == name));
         anyhow::Ok(opened)
     };
     let is_sealed = are_seals_right(&[args.word("before"), args.word("after")]);
     let (before, after) = (open("before")?, open("after")?);
     let tests = !before.plugins.is_empty() || !after.plugins.is_empty();
     if let Some(plugin) = plugin {
-        ensure!(tests, "neither archive has results of the plugin `{plugin}`");
+        ensure!(
+            tests,
+            "neither archive has results of the plugin `{plugin}`"
+        );
     }
     let mut diff = Diff::between(&before, &after)?;
     // Cluster objects do not belong to a single plugin.
@@ -295,16 +351,25 @@ fn diff(args: Args) -> Result<u8> {
         "junit" => report::write_diff_junit(&diff, &mut out)?,
         _ => {
             if tests || diff.objects.is_none() {
-                diff.write_text(&mut TextOutput { look: look(args), out: &mut out })?;
+                diff.write_text(&mut TextOutput {
+                    look: look(args),
+                    out: &mut out,
+                })?;
             }
             if let Some(objects) = &diff.objects {
                 out.write_all(if tests { b"\n" } else { b"" })?;
-                objects.write_text(&mut TextOutput { look: Look::default(), out: &mut out })?;
+                objects.write_text(&mut TextOutput {
+                    look: Look::default(),
+                    out: &mut out,
+                })?;
             }
         }
     }
     out.flush()?;
-    Ok(end_report(diff.exit(FailOn::parse(args.word("fail-on"))), is_sealed))
+    Ok(end_report(
+        diff.exit(FailOn::parse(args.word("fail-on"))),
+        is_sealed,
+    ))
 }
 
 /// Runs `verify`.
@@ -321,8 +386,11 @@ pub(crate) fn verify(args: Args) -> Result<()> {
     let checked = seal::check_file(archive, args.text("authority").map(Path::new), digest_only)?;
     let statement = &checked.statement;
     let own = archive.file_name().unwrap_or_default().to_string_lossy();
-    let renamed =
-        if own == statement.name { String::new() } else { format!(", sealed as `{}`", statement.name) };
+    let renamed = if own == statement.name {
+        String::new()
+    } else {
+        format!(", sealed as `{}`", statement.name)
+    };
     if let Some(authority) = &checked.authority {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
         let origin = authority.origin();

@@ -59,7 +59,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             Err(error)
         }
         Err(failure) => {
-            output::error(&format!("error retrieving results: {:#}\n", failure.into_error()));
+            output::error(&format!(
+                "error retrieving results: {:#}\n",
+                failure.into_error()
+            ));
             Ok(TRANSFER)
         }
     }
@@ -79,8 +82,14 @@ pub(super) fn fetch(
 ) -> Result<Vec<PathBuf>, RetrievalError> {
     let fetched = output::with_board(output::or_quiet(args), |board| {
         let show = |done, total, over: bool| {
-            let task =
-                Task { name: "archive".into(), unit: Unit::Bytes, done, total, over, ..Task::default() };
+            let task = Task {
+                name: "archive".into(),
+                unit: Unit::Bytes,
+                done,
+                total,
+                over,
+                ..Task::default()
+            };
             let scene = Scene {
                 title: format!("results of namespace {}", retrieval.namespace),
                 state: (if over { "fetched" } else { "coming" }).into(),
@@ -95,7 +104,11 @@ pub(super) fn fetch(
             size.set(done);
             show(done, total, false);
         };
-        let fetched = Retrieval { watch: &watch, ..*retrieval }.fetch(stop);
+        let fetched = Retrieval {
+            watch: &watch,
+            ..*retrieval
+        }
+        .fetch(stop);
         if fetched.is_ok() {
             show(size.get(), size.get(), true);
         }
@@ -107,5 +120,7 @@ pub(super) fn fetch(
 /// Unpacks an archive into a folder.
 pub(super) fn unpack(path: &Path, into: &Path) -> Result<()> {
     let file = File::open(path).at("cannot read", path)?;
-    archive::unpack(file, into, &archive::Limits::default()).at("cannot unpack", path).map(drop)
+    archive::unpack(file, into, &archive::Limits::default())
+        .at("cannot unpack", path)
+        .map(drop)
 }

@@ -23,7 +23,9 @@ use base::tls;
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
     if args.text("certify").and(args.text("product")).is_some() && args.word("mode") != CERTIFIED {
-        return Err(usage_error(format!("--certify: certification requires `--mode {CERTIFIED}`")));
+        return Err(usage_error(format!(
+            "--certify: certification requires `--mode {CERTIFIED}`"
+        )));
     }
     let is_local = args.on("local");
     if is_local {
@@ -38,7 +40,11 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let url = upload(args, by_aggregator)?;
     let afterwards = Afterwards::asked(args, url.filter(|_| !by_aggregator))?;
     // Steps after the run imply waiting for it.
-    let default = if afterwards.is_asked() { DAY } else { Duration::ZERO };
+    let default = if afterwards.is_asked() {
+        DAY
+    } else {
+        Duration::ZERO
+    };
     let wait = Wait::asked(args, default, request.per_test()?);
     let skip = skipped(args)?;
     let given = read_given(args)?;
@@ -93,7 +99,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     }
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal {
-        log::info!("the run in namespace `{namespace}` was created: {} objects", objects.len());
+        log::info!(
+            "the run in namespace `{namespace}` was created: {} objects",
+            objects.len()
+        );
     }
     let run_id = deploy::configured_run(&objects);
     let authorities = Authorities::of_user().ok();
@@ -105,17 +114,22 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             let run = authorities.learn_soon(client, &namespace, run_id.as_deref())?;
             Some((authorities.of(&run)?, run))
         };
-        let found = service.credentials(client, &namespace).map(|found| match learn() {
-            Some((authority, run)) => found.with_authority(&run, authority),
-            None => found,
-        });
+        let found = service
+            .credentials(client, &namespace)
+            .map(|found| match learn() {
+                Some((authority, run)) => found.with_authority(&run, authority),
+                None => found,
+            });
         let written = found.and_then(|found| match file.take() {
             None => found.to_text().map(|text| output::data(&text)),
             Some(file) => found.write(file),
         });
         match written {
             Ok(()) if streamed => {}
-            Ok(()) => log::info!("the run serves its status; credentials are in `{}`", credentials.display()),
+            Ok(()) => log::info!(
+                "the run serves its status; credentials are in `{}`",
+                credentials.display()
+            ),
             Err(error) => log::warn!("the status service cannot be used: {error:#}"),
         }
     };
@@ -136,12 +150,24 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let source = StatusSource::pod(client.clone());
     let run = std::thread::scope(|scope| {
         let shown = base::thread("credentials").spawn_scoped(scope, || show_way(&until_then));
-        let waited = shown.map_err(Into::into).and_then(|_| wait.wait(&source, &namespace));
+        let waited = shown
+            .map_err(Into::into)
+            .and_then(|_| wait.wait(&source, &namespace));
         over.stop();
         waited
     })?;
-    let service = if streamed { None } else { cluster::service(args, Some(&namespace), true)? };
-    let code = afterwards.run(Some(&client), &namespace, Some(&run), service.as_ref(), client.stop())?;
+    let service = if streamed {
+        None
+    } else {
+        cluster::service(args, Some(&namespace), true)?
+    };
+    let code = afterwards.run(
+        Some(&client),
+        &namespace,
+        Some(&run),
+        service.as_ref(),
+        client.stop(),
+    )?;
     Ok(conclude(&run, code, &namespace))
 }
 
@@ -165,7 +191,11 @@ pub(super) fn check_local(args: Args, has_e2e: bool) -> Result<()> {
         return Err(usage_error(format!(
             "--local runs the plugins on this machine, where {} would do nothing; leave out --local, or {}",
             ignored.join(" and "),
-            if ignored.len() == 1 { "that flag" } else { "those flags" }
+            if ignored.len() == 1 {
+                "that flag"
+            } else {
+                "those flags"
+            }
         )));
     }
     Ok(())
@@ -174,15 +204,31 @@ pub(super) fn check_local(args: Args, has_e2e: bool) -> Result<()> {
 /// Warns of flags that have no effect in combination with others.
 fn warn_of_idle_flags(args: Args) {
     let named = |flags: &[&str]| -> Vec<String> {
-        flags.iter().filter(|flag| args.given(flag)).map(|flag| format!("--{flag}")).collect()
+        flags
+            .iter()
+            .filter(|flag| args.given(flag))
+            .map(|flag| format!("--{flag}"))
+            .collect()
     };
     if args.given("local-nodes") {
         log::warn!("--local-nodes does nothing without --local");
     }
-    let waits = ["wait", "retrieve", "junit", "html", "certify", "delete", "fail-on", "min-success"];
+    let waits = [
+        "wait",
+        "retrieve",
+        "junit",
+        "html",
+        "certify",
+        "delete",
+        "fail-on",
+        "min-success",
+    ];
     let idle = named(&["output", "wait-output"]);
     let waits = !named(&waits).is_empty() || args.given("upload") && args.given("file");
     if !waits && !idle.is_empty() {
-        log::warn!("nothing is waited for without --wait: {} does nothing", idle.join(" and "));
+        log::warn!(
+            "nothing is waited for without --wait: {} does nothing",
+            idle.join(" and ")
+        );
     }
 }

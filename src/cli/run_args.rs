@@ -87,9 +87,10 @@ impl<'m> RunArgs<'m> {
     pub(crate) fn new(args: Args<'m>, purpose: Purpose) -> Result<Self> {
         let creates = purpose != Purpose::Print;
         if args.word("mode") == CERTIFIED {
-            for (flag, asks) in
-                [("retry-failed", "pass the first time"), ("split", "run one after the other")]
-            {
+            for (flag, asks) in [
+                ("retry-failed", "pass the first time"),
+                ("split", "run one after the other"),
+            ] {
                 if args.number(flag) != 0 {
                     return Err(usage_error(format!(
                         "--{flag}: certified conformance requires tests that {asks}; leave out the flag or the mode"
@@ -98,8 +99,13 @@ impl<'m> RunArgs<'m> {
             }
         }
         let selection = ["e2e-focus", "e2e-skip", "mode", "rerun-failed"];
-        if let Some(flag) = selection.into_iter().find(|flag| args.given("resume") && args.given(flag)) {
-            return Err(usage_error(format!("--{flag} and --resume cannot be used together; leave one out")));
+        if let Some(flag) = selection
+            .into_iter()
+            .find(|flag| args.given("resume") && args.given(flag))
+        {
+            return Err(usage_error(format!(
+                "--{flag} and --resume cannot be used together; leave one out"
+            )));
         }
         if args.given("kube-conformance-image") && version_flag(args) != "auto" {
             log::warn!(
@@ -108,14 +114,20 @@ impl<'m> RunArgs<'m> {
         }
         // An empty variable in a script would otherwise mean the default.
         ensure!(
-            !creates || !args.given("namespace") || args.text("namespace").or(args.text("file")).is_some(),
+            !creates
+                || !args.given("namespace")
+                || args.text("namespace").or(args.text("file")).is_some(),
             cluster::NO_NAMESPACE
         );
         let standard = json!(config::Run::standard());
         let file = args.0.indices_of("config").into_iter().flatten().max();
         let mut overlays = Vec::new();
         for (id, path) in SETTINGS.iter().filter(|(id, _)| args.given(id)) {
-            let value = match (args.0.try_get_one::<bool>(id), args.0.try_get_one::<i64>(id), args.text(id)) {
+            let value = match (
+                args.0.try_get_one::<bool>(id),
+                args.0.try_get_one::<i64>(id),
+                args.text(id),
+            ) {
                 (Ok(Some(on)), ..) => json!(on),
                 (_, Ok(Some(number)), _) => json!(number),
                 (.., Some(text)) => json!(text),
@@ -129,21 +141,31 @@ impl<'m> RunArgs<'m> {
                     "--config comes after --{id}, which overrides it; write --config before the other flags"
                 )));
             }
-            overlays.push((id, path.rsplit('/').fold(value, |value, key| json!({key: value}))));
+            overlays.push((
+                id,
+                path.rsplit('/')
+                    .fold(value, |value, key| json!({key: value})),
+            ));
         }
         let mut config = configuration(args)?;
         if let Some(name) = sys::variable(cluster::NAMESPACE) {
             config.namespace = name;
         }
         for (id, document) in overlays {
-            config.overlay(&document.to_string()).map_err(|error| wrong_setting(id, &error))?;
+            config
+                .overlay(&document.to_string())
+                .map_err(|error| wrong_setting(id, &error))?;
         }
         if args.number("timeout") < 0 {
             return Err(usage_error("--timeout is negative; 0 means no limit"));
         }
         redaction(args, &mut config)?;
         check(&config, creates)?;
-        Ok(Self { args, purpose, config })
+        Ok(Self {
+            args,
+            purpose,
+            config,
+        })
     }
 
     /// Checks the flags that are not settings, so that an error in one is found by the first command that reads it.
@@ -173,12 +195,15 @@ impl<'m> RunArgs<'m> {
             config.image_pull_secrets = PULL_SECRET.into();
         }
         let found = self.found(only, kit.as_ref())?;
-        let e2e = found.iter().find(|found| found.definition.name() == builtin::E2E);
+        let e2e = found
+            .iter()
+            .find(|found| found.definition.name() == builtin::E2E);
         let has_ours = e2e.is_some_and(|e2e| e2e.built_in);
         let (mut env, mut changes) = self.changes(has_ours)?;
         if only.is_some() {
             let others = self.selected()?;
-            let is_given = |name: &String| found.iter().any(|found| found.definition.name() == name);
+            let is_given =
+                |name: &String| found.iter().any(|found| found.definition.name() == name);
             env.retain(|name, _| {
                 is_given(name) || !others.iter().any(|other| other.definition.name() == name)
             });
@@ -188,12 +213,14 @@ impl<'m> RunArgs<'m> {
             test_images(registry, e2e_env, &mut changes);
         }
         let harden = args.word("harden") == "on";
-        let names_image = changes
-            .iter()
-            .any(|change| change.plugin == builtin::SYSTEMD_LOGS && matches!(change.edit, Edit::Image(_)));
+        let names_image = changes.iter().any(|change| {
+            change.plugin == builtin::SYSTEMD_LOGS && matches!(change.edit, Edit::Image(_))
+        });
         let own_logs = local || harden && creates && !names_image;
-        let plugins: Vec<Definition> =
-            found.into_iter().map(|found| adopt(found, &self.config, own_logs, harden)).collect();
+        let plugins: Vec<Definition> = found
+            .into_iter()
+            .map(|found| adopt(found, &self.config, own_logs, harden))
+            .collect();
         if let Some(archive) = args.text("resume") {
             let before = interrupted(archive)?;
             (self.config.resumes, self.config.resumed_tests) = (before.run, before.ran);
@@ -234,7 +261,9 @@ impl<'m> RunArgs<'m> {
 
     /// The average duration of a selected test in the archive of `--estimate-from`.
     pub(crate) fn per_test(&self) -> Result<Option<std::time::Duration>> {
-        let Some(archive) = self.args.text("estimate-from") else { return Ok(None) };
+        let Some(archive) = self.args.text("estimate-from") else {
+            return Ok(None);
+        };
         let (env, _) = self.changes(true)?;
         let mut e2e = builtin::named(builtin::E2E).context("the built-in e2e")?;
         if let Some(env) = env.get(builtin::E2E) {
@@ -242,7 +271,9 @@ impl<'m> RunArgs<'m> {
         }
         let of = |variable| {
             let text = e2e.env(variable).filter(|text| !text.is_empty());
-            text.map(pattern::compile).transpose().map_err(|why| usage_error(format!("{variable}: {why}")))
+            text.map(pattern::compile)
+                .transpose()
+                .map_err(|why| usage_error(format!("{variable}: {why}")))
         };
         let (focus, skip) = (of(FOCUS)?, of(SKIP)?);
         let chosen = |name: &str| {
@@ -256,17 +287,26 @@ impl<'m> RunArgs<'m> {
     fn found(&self, only: Option<&str>, kit: Option<&Kit>) -> Result<Vec<Loaded>> {
         let mut found = match (only, kit) {
             (Some(name), _) => plugin::find(name, None, &[])?,
-            (_, Some(kit)) if self.args.all("plugin").next().is_none() && !self.config.skip_plugins => {
+            (_, Some(kit))
+                if self.args.all("plugin").next().is_none() && !self.config.skip_plugins =>
+            {
                 of_kit(kit)?
             }
             _ => self.selected()?,
         };
-        if let Some(chosen) = self.config.plugins.as_ref().filter(|_| self.purpose == Purpose::Local) {
+        if let Some(chosen) = self
+            .config
+            .plugins
+            .as_ref()
+            .filter(|_| self.purpose == Purpose::Local)
+        {
             // In a cluster, the aggregator does this.
             let chosen: Vec<String> = chosen.iter().map(|plugin| plugin.name.clone()).collect();
-            plugin::select(&mut found, &chosen, |found| found.definition.name()).map_err(|name| {
-                anyhow!("plugin `{name}` is selected by `Plugins` of --config but not by `-p`")
-            })?;
+            plugin::select(&mut found, &chosen, |found| found.definition.name()).map_err(
+                |name| {
+                    anyhow!("plugin `{name}` is selected by `Plugins` of --config but not by `-p`")
+                },
+            )?;
         }
         Ok(found)
     }
@@ -281,28 +321,48 @@ impl<'m> RunArgs<'m> {
             names = builtin::DEFAULT.to_vec();
         }
         let installed = Installed::by_name();
-        let path = self.config.plugin_search_path.as_deref().unwrap_or_default();
-        let found = names.into_iter().map(|name| plugin::find(name, installed.as_ref(), path));
-        Ok(found.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+        let path = self
+            .config
+            .plugin_search_path
+            .as_deref()
+            .unwrap_or_default();
+        let found = names
+            .into_iter()
+            .map(|name| plugin::find(name, installed.as_ref(), path));
+        Ok(found
+            .collect::<Result<Vec<_>>>()?
+            .into_iter()
+            .flatten()
+            .collect())
     }
 
     /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image from the version.
     fn changes(&self, has_ours: bool) -> Result<(Env, Vec<PluginChange>)> {
         let mut given = BTreeMap::new();
-        for id in self.args.0.ids().map(clap::Id::as_str).filter(|id| self.args.given(id)) {
+        for id in self
+            .args
+            .0
+            .ids()
+            .map(clap::Id::as_str)
+            .filter(|id| self.args.given(id))
+        {
             let places = self.args.0.indices_of(id).into_iter().flatten();
             given.extend(places.zip(self.args.all(id).map(|value| (id, value))));
         }
         given.retain(|_, (id, _)| has_ours || *id != "kubernetes-version");
         let mut made = (Env::new(), Vec::new());
-        given.into_values().try_for_each(|(id, value)| change(id, value, &mut made))?;
+        given
+            .into_values()
+            .try_for_each(|(id, value)| change(id, value, &mut made))?;
         Ok(made)
     }
 
     fn node_selector(&self) -> Result<BTreeMap<String, String>> {
         const ID: &str = "aggregator-node-selector";
         let label = |label: &str| match label.split_once(':') {
-            Some((key, value)) if !key.is_empty() && !value.is_empty() => Ok((key.into(), value.into())),
+            Some((key, value)) if !key.is_empty() && !value.is_empty() => {
+                Ok((key.into(), value.into()))
+            }
             _ => Err(invalid(ID, label, "write KEY:VALUE")),
         };
         self.args.all(ID).map(label).collect()
@@ -316,7 +376,9 @@ impl<'m> RunArgs<'m> {
             return Ok(String::new());
         }
         let cluster = kubernetes_version(self.args, creates);
-        let of_kit = kit.map(|kit| &kit.kubernetes_version).filter(|version| is_auto && !version.is_empty());
+        let of_kit = kit
+            .map(|kit| &kit.kubernetes_version)
+            .filter(|version| is_auto && !version.is_empty());
         match (of_kit, cluster) {
             // `run` and plugins that need the version fail without it; otherwise a warning suffices.
             (_, Err(error)) if creates => Err(error),
@@ -337,7 +399,11 @@ impl<'m> RunArgs<'m> {
     }
 
     /// Registry credentials of the tests, which Kubernetes supports from 1.27 on.
-    fn docker_config(&self, version: &str, changes: &mut Vec<PluginChange>) -> Result<Option<Vec<u8>>> {
+    fn docker_config(
+        &self,
+        version: &str,
+        changes: &mut Vec<PluginChange>,
+    ) -> Result<Option<Vec<u8>>> {
         let path = &self.config.e2e_docker_config_file;
         if path.is_empty() {
             return Ok(None);
@@ -349,7 +415,10 @@ impl<'m> RunArgs<'m> {
         }
         let name = base_name(path)?;
         let word = format!("--e2e-docker-config-file={}/{name}", names::CREDENTIALS_DIR);
-        changes.push(of_e2e(Edit::Credentials(self.config.image_pull_secrets.clone(), name)));
+        changes.push(of_e2e(Edit::Credentials(
+            self.config.image_pull_secrets.clone(),
+            name,
+        )));
         changes.push(of_e2e(Edit::Word("E2E_EXTRA_ARGS", word)));
         read_text(path).map(|text| Some(text.into_bytes()))
     }
@@ -380,9 +449,17 @@ fn check_nodes(args: Args, plan: &Plan) -> Result<()> {
         true => format!("--{flag}"),
         false => format!("`{key}` of --config"),
     };
-    let plugin_in_words =
-        |plugin: &Definition| format!("`{}` (`driver: {}`)", plugin.name(), plugin.config.driver.name());
-    let hint = match ignoring.iter().all(|plugin| becomes_nodes_plugin(plugin.name(), plan)) {
+    let plugin_in_words = |plugin: &Definition| {
+        format!(
+            "`{}` (`driver: {}`)",
+            plugin.name(),
+            plugin.config.driver.name()
+        )
+    };
+    let hint = match ignoring
+        .iter()
+        .all(|plugin| becomes_nodes_plugin(plugin.name(), plan))
+    {
         true => "add `--harden on`, with which they have that driver",
         false => "give them that driver, or leave this out",
     };
@@ -395,7 +472,9 @@ fn check_nodes(args: Args, plan: &Plan) -> Result<()> {
 
 /// Whether the plugin would have the driver Nodes in a hardened run.
 fn becomes_nodes_plugin(name: &str, plan: &Plan) -> bool {
-    let Some(plugin) = plan.plugins.iter().find(|plugin| plugin.name() == name) else { return false };
+    let Some(plugin) = plan.plugins.iter().find(|plugin| plugin.name() == name) else {
+        return false;
+    };
     let mut hardened = plugin.clone();
     builtin::end_with_result(&mut hardened);
     hardened.config.driver == DriverKind::Nodes
@@ -406,10 +485,13 @@ pub(super) fn configuration(args: Args) -> Result<config::Run> {
     let mut run = config::Run::standard();
     if let Some(path) = args.text("config") {
         let file = read_text(path)?;
-        run.overlay(&file).map_err(|error| match file.trim_start().starts_with('{') {
-            true => anyhow!("configuration `{path}`, {error}"),
-            false => anyhow!("configuration `{path}` is not JSON; `sonobuoy gen config` prints an example"),
-        })?;
+        run.overlay(&file)
+            .map_err(|error| match file.trim_start().starts_with('{') {
+                true => anyhow!("configuration `{path}`, {error}"),
+                false => anyhow!(
+                    "configuration `{path}` is not JSON; `sonobuoy gen config` prints an example"
+                ),
+            })?;
     }
     Ok(run)
 }
@@ -421,17 +503,23 @@ pub(crate) fn redaction(args: Args, run: &mut config::Run) -> Result<()> {
     }
     if let Some(path) = args.text("redact") {
         let rules = read_text(path)?;
-        run.redaction.add(&rules).map_err(|error| anyhow!("redaction rules `{path}`, {error}"))?;
+        run.redaction
+            .add(&rules)
+            .map_err(|error| anyhow!("redaction rules `{path}`, {error}"))?;
     }
     Ok(())
 }
 
 /// The default of a flag that overrides a setting, if it is worth mentioning.
 pub(super) fn default_of(id: &str) -> Option<String> {
-    let (_, path) = SETTINGS.iter().find(|(flag, _)| *flag == id && id != "sonobuoy-image")?;
+    let (_, path) = SETTINGS
+        .iter()
+        .find(|(flag, _)| *flag == id && id != "sonobuoy-image")?;
     let standard = json!(config::Run::standard());
     let default = standard.pointer(&format!("/{path}"))?;
-    let default = default.as_str().map_or_else(|| default.to_string(), str::to_owned);
+    let default = default
+        .as_str()
+        .map_or_else(|| default.to_string(), str::to_owned);
     Some(default).filter(|default| !["", "false"].contains(&default.as_str()))
 }
 
@@ -439,8 +527,16 @@ pub(super) fn default_of(id: &str) -> Option<String> {
 /// Kubernetes or the aggregator may know them.
 fn check(run: &config::Run, creates: bool) -> Result<()> {
     for (id, value, known) in [
-        ("image-pull-policy", &run.image_pull_policy, &["Always", "IfNotPresent", "Never"][..]),
-        ("security-context-mode", &run.security_context_mode, &["nonroot", "none"]),
+        (
+            "image-pull-policy",
+            &run.image_pull_policy,
+            &["Always", "IfNotPresent", "Never"][..],
+        ),
+        (
+            "security-context-mode",
+            &run.security_context_mode,
+            &["nonroot", "none"],
+        ),
     ] {
         if value.is_empty() || known.contains(&value.as_str()) {
             continue;
@@ -448,7 +544,11 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
         let (words, hint) = (known.join(", "), near::hint(value, known.iter().copied()));
         // Kubernetes would reject the pod with half of the run created; `gen` prints what the original prints.
         if id == "image-pull-policy" && creates {
-            return Err(invalid(id, value, &format!("it must be one of {words}{hint}")));
+            return Err(invalid(
+                id,
+                value,
+                &format!("it must be one of {words}{hint}"),
+            ));
         }
         log::warn!("--{id} `{value}` is not one of {words}{hint}");
     }
@@ -472,14 +572,19 @@ fn of_kit(kit: &Kit) -> Result<Vec<Loaded>> {
         let built_in = builtin::named(name).filter(|_| kit.built_in.contains(name));
         match built_in {
             Some(definition) => Ok(Loaded::built_in(definition)),
-            None => plugin::read(text).map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
+            None => plugin::read(text)
+                .map_err(|error| anyhow!("the plugin `{name}` of the kit, {error}")),
         }
     };
     kit.plugins.iter().map(plugin).collect()
 }
 
 /// Points tests to the registry of all other images, unless set otherwise.
-fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut Vec<PluginChange>) {
+fn test_images(
+    registry: &str,
+    env: &mut BTreeMap<String, String>,
+    changes: &mut Vec<PluginChange>,
+) {
     const FILE: &str = "registries.yaml";
     const LIST: &str = "KUBE_TEST_REPO_LIST";
     if env.contains_key(LIST) || env.contains_key("KUBE_TEST_REPO") {
@@ -491,12 +596,19 @@ fn test_images(registry: &str, env: &mut BTreeMap<String, String>, changes: &mut
 
 /// A change to the e2e tests.
 fn of_e2e(edit: Edit) -> PluginChange {
-    PluginChange { plugin: builtin::E2E.into(), edit }
+    PluginChange {
+        plugin: builtin::E2E.into(),
+        edit,
+    }
 }
 
 /// Whether a plugin depends on the version of Kubernetes other than through its environment.
 fn needs_version(plugin: &Definition) -> bool {
-    plugin.name() == builtin::E2E || plugin.to_value().to_string().contains(names::VERSION_PLACEHOLDER)
+    plugin.name() == builtin::E2E
+        || plugin
+            .to_value()
+            .to_string()
+            .contains(names::VERSION_PLACEHOLDER)
 }
 
 /// Applies the settings to built-in definitions; notes about others are logged.
@@ -523,7 +635,10 @@ fn adopt(found: Loaded, run: &config::Run, own_logs: bool, harden: bool) -> Defi
         definition.config.permissions = Some(plugin::Permissions::None);
     }
     if definition.name() == builtin::E2E && !run.progress_updates_port.is_empty() {
-        let url = format!("--progress-report-url=http://localhost:{}/progress", run.progress_updates_port);
+        let url = format!(
+            "--progress-report-url=http://localhost:{}/progress",
+            run.progress_updates_port
+        );
         definition.set_env([("E2E_EXTRA_ARGS", url)]);
     }
     definition
@@ -532,17 +647,25 @@ fn adopt(found: Loaded, run: &config::Run, own_logs: bool, harden: bool) -> Defi
 /// Adds the effect of one flag.
 fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) -> Result<()> {
     let mut set = |plugin: &str, name: &str, value: &str| {
-        env.entry(plugin.to_owned()).or_default().insert(name.to_owned(), value.to_owned());
+        env.entry(plugin.to_owned())
+            .or_default()
+            .insert(name.to_owned(), value.to_owned());
     };
     let mut set_e2e = |name: &str, value: &str| set(builtin::E2E, name, value);
-    let image =
-        |plugin: &str, image: &str| PluginChange { plugin: plugin.into(), edit: Edit::Image(image.into()) };
+    let image = |plugin: &str, image: &str| PluginChange {
+        plugin: plugin.into(),
+        edit: Edit::Image(image.into()),
+    };
     match id {
         "plugin-env" => {
             let (plugin, rest) = value.split_once('.').unwrap_or(("", ""));
             let (name, content) = rest.split_once('=').unwrap_or((rest, ""));
             if plugin.is_empty() || plugin.contains('=') || name.is_empty() {
-                return Err(invalid(id, value, "write PLUGIN.NAME=VALUE, or PLUGIN.NAME to remove it"));
+                return Err(invalid(
+                    id,
+                    value,
+                    "write PLUGIN.NAME=VALUE, or PLUGIN.NAME to remove it",
+                ));
             }
             set(plugin, name, content);
         }
@@ -562,7 +685,10 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
         "e2e-skip" => set_e2e(SKIP, value),
         "rerun-failed" => {
             let names = report::failed(value).with_context(|| format!("--{id} {value}"))?;
-            ensure!(!names.is_empty(), "--{id} {value}: no e2e test failed in this archive");
+            ensure!(
+                !names.is_empty(),
+                "--{id} {value}: no e2e test failed in this archive"
+            );
             let names: Vec<_> = names.iter().map(|name| pattern::quote(name)).collect();
             set_e2e(FOCUS, &names.join("|"));
             set_e2e(SKIP, "");
@@ -570,10 +696,16 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
         "resume" => {
             let before = interrupted(value)?;
             let ran = focus::exactly(before.ran.keys().map(String::as_str)).ok_or_else(|| {
-                let why = format!("{} tests have run, too many to exclude by name", before.ran.len());
+                let why = format!(
+                    "{} tests have run, too many to exclude by name",
+                    before.ran.len()
+                );
                 invalid(id, value, &why)
             })?;
-            let skip = [before.skip, ran].into_iter().filter(|skip| !skip.is_empty()).collect::<Vec<_>>();
+            let skip = [before.skip, ran]
+                .into_iter()
+                .filter(|skip| !skip.is_empty())
+                .collect::<Vec<_>>();
             set_e2e(FOCUS, &before.focus);
             set_e2e(SKIP, &skip.join("|"));
         }
@@ -583,19 +715,33 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
         "e2e-repo-config" | "configmap" => {
             let name = base_name(value)?;
             if id == "e2e-repo-config" {
-                set_e2e("KUBE_TEST_REPO_LIST", &format!("{PLUGIN_CONFIG_DIR}/{name}"));
+                set_e2e(
+                    "KUBE_TEST_REPO_LIST",
+                    &format!("{PLUGIN_CONFIG_DIR}/{name}"),
+                );
             }
             changes.push(of_e2e(Edit::File(name, read_text(value)?)));
         }
         "kubernetes-version" => {
-            let repository = if value == "latest" { CONFORMANCE_LATEST } else { CONFORMANCE };
-            changes.push(image(builtin::E2E, &format!("{repository}:{}", names::VERSION_PLACEHOLDER)));
+            let repository = if value == "latest" {
+                CONFORMANCE_LATEST
+            } else {
+                CONFORMANCE
+            };
+            changes.push(image(
+                builtin::E2E,
+                &format!("{repository}:{}", names::VERSION_PLACEHOLDER),
+            ));
         }
         "ssh-key" => changes.push(of_e2e(Edit::SshKey)),
         "kube-conformance-image" | "systemd-logs-image" | "sonobuoy-image"
             if value.starts_with(['/', ':']) =>
         {
-            return Err(invalid(id, value, "it names no registry or repository; is a variable unset?"));
+            return Err(invalid(
+                id,
+                value,
+                "it names no registry or repository; is a variable unset?",
+            ));
         }
         "kube-conformance-image" => changes.push(image(builtin::E2E, value)),
         "systemd-logs-image" => changes.push(image(builtin::SYSTEMD_LOGS, value)),
@@ -605,7 +751,10 @@ fn change(id: &str, value: &str, (env, changes): &mut (Env, Vec<PluginChange>)) 
 }
 
 /// The average duration of an e2e test in an archive.
-pub(super) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<std::time::Duration> {
+pub(super) fn per_test(
+    archive: &str,
+    chosen: &dyn Fn(&str) -> bool,
+) -> Result<std::time::Duration> {
     report::per_test(archive, chosen).with_context(|| format!("--estimate-from {archive}"))
 }
 
@@ -625,11 +774,13 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
         (None, Some(kit)) if !kit.tests.is_empty() => kit.tests.clone(),
         _ => {
             let ours = format!("{CONFORMANCE}:{version}");
-            let ours =
-                args.text("registry").map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
+            let ours = args
+                .text("registry")
+                .map_or(ours.clone(), |registry| plugin::relocated(&ours, registry));
             let image = args.text("kube-conformance-image").unwrap_or(&ours);
             output::exit_on_signal()?;
-            let names = Tests::fetch(&registries(args)?, image, false).and_then(|tests| tests.names());
+            let names =
+                Tests::fetch(&registries(args)?, image, false).and_then(|tests| tests.names());
             names.context(
                 "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
             )?
@@ -641,13 +792,20 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
 /// Makes the test framework name each test that it runs, unless flags say otherwise. Runs for certification keep the
 /// standard flags, and the framework of versions before v1.25 does not support all of these.
 fn name_tests(args: Args, env: &mut BTreeMap<String, String>, version: &str) {
-    const WORDS: [&str; 3] = ["-v", "--poll-progress-after=1m", "--poll-progress-interval=10m"];
+    const WORDS: [&str; 3] = [
+        "-v",
+        "--poll-progress-after=1m",
+        "--poll-progress-interval=10m",
+    ];
     if args.word("mode") == CERTIFIED || minor(version).is_none_or(|minor| minor < 25) {
         return;
     }
-    let separator = env.get("E2E_EXTRA_ARGS_SEP").filter(|text| !text.is_empty());
+    let separator = env
+        .get("E2E_EXTRA_ARGS_SEP")
+        .filter(|text| !text.is_empty());
     let words = WORDS.join(separator.map_or(" ", String::as_str));
-    env.entry("E2E_EXTRA_GINKGO_ARGS".to_owned()).or_insert(words);
+    env.entry("E2E_EXTRA_GINKGO_ARGS".to_owned())
+        .or_insert(words);
 }
 
 /// The minor number of a version of Kubernetes.
@@ -664,7 +822,9 @@ pub(super) fn kit_or_list(path: &str) -> Result<Vec<String>> {
 /// The names of tests in a list or a kit.
 pub(super) fn tests(path: &str) -> Result<Vec<String>> {
     let lines = kit_or_list(path)?;
-    let names = lines.iter().map(|line| listed(line).unwrap_or(line).trim().to_owned());
+    let names = lines
+        .iter()
+        .map(|line| listed(line).unwrap_or(line).trim().to_owned());
     let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     ensure!(!names.is_empty(), "`{path}` lists no tests");
     Ok(names)
@@ -683,8 +843,9 @@ pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
             if creates {
                 return version;
             }
-            version
-                .map_err(|error| anyhow!("{error:#}; without a cluster, name it with --kubernetes-version"))
+            version.map_err(|error| {
+                anyhow!("{error:#}; without a cluster, name it with --kubernetes-version")
+            })
         }
         "latest" => latest_version(),
         version => Ok(version.into()),
@@ -693,10 +854,15 @@ pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
 
 /// The newest build of Kubernetes, as the tag of its conformance image.
 pub(crate) fn latest_version() -> Result<String> {
-    let answer =
-        base::fetch::fetch(LATEST, MAX_FILE_BYTES).context("looking for the newest build of Kubernetes")?;
-    let version = String::from_utf8_lossy(&answer).trim().replacen('+', "_", 1);
-    ensure!(version.starts_with('v'), "`{LATEST}` does not name a version of Kubernetes");
+    let answer = base::fetch::fetch(LATEST, MAX_FILE_BYTES)
+        .context("looking for the newest build of Kubernetes")?;
+    let version = String::from_utf8_lossy(&answer)
+        .trim()
+        .replacen('+', "_", 1);
+    ensure!(
+        version.starts_with('v'),
+        "`{LATEST}` does not name a version of Kubernetes"
+    );
     Ok(version)
 }
 
@@ -707,7 +873,9 @@ pub(crate) fn rbac(args: Args) -> Result<bool> {
     }
     let groups = cluster::client(args)
         .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))
-        .context("cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable")?;
+        .context(
+            "cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable",
+        )?;
     Ok(groups["groups"]
         .items()
         .any(|group| group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"))
@@ -721,13 +889,17 @@ pub(super) fn registries(args: Args) -> Result<oci::Client> {
 /// The last part of a path.
 pub(crate) fn base_name(path: &str) -> Result<String> {
     let name = Path::new(path).file_name().and_then(|name| name.to_str());
-    name.map(str::to_owned).with_context(|| format!("`{path}` does not name a file"))
+    name.map(str::to_owned)
+        .with_context(|| format!("`{path}` does not name a file"))
 }
 
 /// The text of a file named by a flag.
 pub(crate) fn read_text(path: &str) -> Result<String> {
     String::from_utf8(read_file(path)?).map_err(|error| {
-        anyhow!("`{path}` is not text: byte {} is not UTF-8", error.utf8_error().valid_up_to())
+        anyhow!(
+            "`{path}` is not text: byte {} is not UTF-8",
+            error.utf8_error().valid_up_to()
+        )
     })
 }
 

@@ -31,7 +31,9 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let (watched, word) = (args.on("watch"), args.text("output"));
     if let Some(word) = word.filter(|word| watched && !output::PROGRESS.contains(word)) {
         let words = output::PROGRESS.join(", ");
-        return Err(usage_error(format!("-o {word}: with --watch it must be one of {words}")));
+        return Err(usage_error(format!(
+            "-o {word}: with --watch it must be one of {words}"
+        )));
     }
     let form = match word {
         Some(word) if !watched && !["plain", "board"].contains(&word) => word,
@@ -47,26 +49,37 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         && run.truncated
         && args.on("all")
     {
-        *run = status::Run { started: run.started, ..whole_status(client, namespace)? };
+        *run = status::Run {
+            started: run.started,
+            ..whole_status(client, namespace)?
+        };
     }
     if watched {
         output::stop_on_interrupt(source.stop())?;
-        let per_test = args.text("estimate-from").map(|archive| run_args::per_test(archive, &|_| true));
+        let per_test = args
+            .text("estimate-from")
+            .map(|archive| run_args::per_test(archive, &|_| true));
         let about = About {
             title: format!("run in namespace {namespace}"),
             hint: "Ctrl-C ends the watch, not the run".into(),
             per_test: per_test.transpose()?,
             ..About::default()
         };
-        let shown = |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
+        let shown =
+            |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
         return match output::or_original(args) {
-            Some(output) if form != "json" => output::with_board(output, |board| shown(Some(board))),
+            Some(output) if form != "json" => {
+                output::with_board(output, |board| shown(Some(board)))
+            }
             _ => shown(None),
         };
     }
     output::print(&text(form, &state));
     match &state {
-        RunState::Silent { no_image: Some(said), .. } => log::error!("unable to pull sonobuoy image: {said}"),
+        RunState::Silent {
+            no_image: Some(said),
+            ..
+        } => log::error!("unable to pull sonobuoy image: {said}"),
         RunState::Silent { phase, .. } if matches!(&**phase, "Failed" | "Unknown") => {
             log::error!("sonobuoy aggregator is in the '{phase}' state");
         }
@@ -85,8 +98,19 @@ pub(super) fn text(form: &str, state: &RunState) -> String {
             output::in_form(Some(form), HEAD, &rows(run), String::new)
         }
         (_, RunState::Told(run)) => whole(run, form == "wide"),
-        (_, RunState::Silent { phase, message, no_image, .. }) => {
-            format!("{}\n{message}\n", silent_sentence(phase, no_image.as_deref()))
+        (
+            _,
+            RunState::Silent {
+                phase,
+                message,
+                no_image,
+                ..
+            },
+        ) => {
+            format!(
+                "{}\n{message}\n",
+                silent_sentence(phase, no_image.as_deref())
+            )
         }
         (_, RunState::Lost(message)) => format!("{message}\n"),
         (_, RunState::Absent) => "the aggregator no longer exists\n".into(),
@@ -112,7 +136,13 @@ pub(super) struct News<'a> {
 
 impl<'a> News<'a> {
     pub(super) fn new(form: &'a str, board: Option<&'a Board>, about: About) -> Self {
-        Self { form, board, about, printed: HashSet::new(), latest: String::new() }
+        Self {
+            form,
+            board,
+            about,
+            printed: HashSet::new(),
+            latest: String::new(),
+        }
     }
 
     /// Draws the state, or returns what of its `text` was not printed before.
@@ -135,11 +165,19 @@ impl<'a> News<'a> {
 fn scene(state: &RunState, about: &About) -> Scene {
     let mut scene = progress_view::of_run(&state.document(), about);
     let mut trouble = |cause| {
-        scene.troubles.push(Trouble { task: "aggregator".into(), places: Vec::new(), cause });
+        scene.troubles.push(Trouble {
+            task: "aggregator".into(),
+            places: Vec::new(),
+            cause,
+        });
     };
     match state {
         // The remedy is too long for the line with the state.
-        RunState::Silent { message, stuck: Some(_), .. } => {
+        RunState::Silent {
+            message,
+            stuck: Some(_),
+            ..
+        } => {
             trouble(message.lines().map(str::trim).joined("; "));
             scene.state = "waiting for the aggregator".into();
         }
@@ -172,11 +210,18 @@ fn watch(source: &StatusSource, namespace: &str, mut news: News<'_>) -> Result<u
 
 /// A table of the run, the state in a sentence, and notes; with `all`, one row per plugin and node.
 fn whole(run: &Run, all: bool) -> String {
-    let table = if all { output::table(HEAD, &rows(run), true) } else { summary(run) };
+    let table = if all {
+        output::table(HEAD, &rows(run), true)
+    } else {
+        summary(run)
+    };
     format!(
         "{table}\n{}\n{}",
         sentence(run),
-        notes(run).into_iter().map(|note| note + "\n").collect::<String>()
+        notes(run)
+            .into_iter()
+            .map(|note| note + "\n")
+            .collect::<String>()
     )
 }
 
@@ -200,14 +245,28 @@ fn summary(run: &Run) -> String {
     let mut only: BTreeMap<&str, Option<&Progress>> = BTreeMap::new();
     for entry in run.plugins.iter().flatten() {
         let count = entry.count.unwrap_or(1);
-        only.entry(&entry.plugin).and_modify(|only| *only = None).or_insert(entry.progress.as_deref());
-        *groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default() += count;
+        only.entry(&entry.plugin)
+            .and_modify(|only| *only = None)
+            .or_insert(entry.progress.as_deref());
+        *groups
+            .entry((&entry.plugin, &entry.status, &entry.result_status))
+            .or_default() += count;
     }
     let rows = groups.iter().map(|((plugin, status, result), count)| {
         let progress = cell(only.get(plugin).copied().flatten());
-        [(*plugin).into(), (*status).into(), (*result).into(), count.to_string(), progress]
+        [
+            (*plugin).into(),
+            (*status).into(),
+            (*result).into(),
+            count.to_string(),
+            progress,
+        ]
     });
-    output::table(["plugin", "status", "result", "count", "progress"], &rows.collect::<Vec<_>>(), true)
+    output::table(
+        ["plugin", "status", "result", "count", "progress"],
+        &rows.collect::<Vec<_>>(),
+        true,
+    )
 }
 
 /// The columns of [`rows`].
@@ -221,7 +280,13 @@ fn rows(run: &Run) -> Vec<[String; 5]> {
             _ => entry.node.clone(),
         };
         let progress = cell(entry.progress.as_deref());
-        [entry.plugin.clone(), node, entry.status.clone(), entry.result_status.clone(), progress]
+        [
+            entry.plugin.clone(),
+            node,
+            entry.status.clone(),
+            entry.result_status.clone(),
+            progress,
+        ]
     });
     rows.collect()
 }
@@ -262,13 +327,22 @@ fn notes(run: &Run) -> Vec<String> {
         (COMPLETE, Some(COMPLETE)) => Some("Its archive was uploaded.".into()),
         _ => None,
     };
-    let aggregator = run.message.as_deref().map(|message| visible::line(message).into_owned());
-    let mut lines: Vec<String> =
-        own.into_iter().chain(aggregator).chain(running(run)).chain(troubles(run)).collect();
+    let aggregator = run
+        .message
+        .as_deref()
+        .map(|message| visible::line(message).into_owned());
+    let mut lines: Vec<String> = own
+        .into_iter()
+        .chain(aggregator)
+        .chain(running(run))
+        .chain(troubles(run))
+        .collect();
     if lines.len() > MAX_NOTES {
         let more = lines.len() - (MAX_NOTES - 1);
         lines.truncate(MAX_NOTES - 1);
-        lines.push(format!("and {more} more messages; `sonobuoy status --json` has all of them"));
+        lines.push(format!(
+            "and {more} more messages; `sonobuoy status --json` has all of them"
+        ));
     }
     lines
 }
@@ -277,12 +351,18 @@ fn notes(run: &Run) -> Vec<String> {
 fn troubles(run: &Run) -> Vec<String> {
     let sentences = progress_view::troubles(run).into_iter();
     let sentences = sentences.map(|trouble| progress_view::sentence(&trouble, MAX_PLACES));
-    sentences.map(|sentence| visible::cut_before_advice(&sentence, MAX_NOTE)).collect()
+    sentences
+        .map(|sentence| visible::cut_before_advice(&sentence, MAX_NOTE))
+        .collect()
 }
 
 /// Running tests, one line per plugin that reports them.
 fn running(run: &Run) -> Vec<String> {
-    let open = run.plugins.iter().flatten().filter(|entry| entry.status == RUNNING);
+    let open = run
+        .plugins
+        .iter()
+        .flatten()
+        .filter(|entry| entry.status == RUNNING);
     let tests = open.filter_map(|entry| {
         let test = progress_view::running(entry.progress.as_deref()?)?;
         Some(visible::line(&format!("{} on {} runs {test}", entry.plugin, entry.node)).into_owned())
@@ -291,9 +371,14 @@ fn running(run: &Run) -> Vec<String> {
 }
 
 fn cell(progress: Option<&Progress>) -> String {
-    let Some(progress) = progress else { return String::new() };
+    let Some(progress) = progress else {
+        return String::new();
+    };
     let failed = i64::try_from(progress.failures.len()).unwrap_or(i64::MAX);
-    let left = progress.total.saturating_sub(progress.completed).saturating_sub(failed);
+    let left = progress
+        .total
+        .saturating_sub(progress.completed)
+        .saturating_sub(failed);
     let mut text = format!("Passed:{:3}, Failed:{failed:3}", progress.completed);
     if left >= 0 {
         text.push_str(&format!(", Remaining:{left:3}"));
@@ -314,14 +399,21 @@ mod tests {
             result_status: result.into(),
             ..Entry::default()
         };
-        let progress =
-            Progress { total: 10, completed: 3, failures: vec!["x".into()], ..Progress::default() };
+        let progress = Progress {
+            total: 10,
+            completed: 3,
+            failures: vec!["x".into()],
+            ..Progress::default()
+        };
         Run {
             plugins: Some(vec![
                 entry("logs", "n1", "complete", "passed"),
                 entry("logs", "n2", "running", ""),
                 entry("logs", "n3", "complete", "passed"),
-                Entry { progress: Some(progress.into()), ..entry("e2e", "global", "running", "") },
+                Entry {
+                    progress: Some(progress.into()),
+                    ..entry("e2e", "global", "running", "")
+                },
             ]),
             ..Run::default()
         }
@@ -361,17 +453,37 @@ mod tests {
             message: Some(evil.into()),
             ..Entry::default()
         };
-        let run = Run { plugins: Some(vec![entry]), status: evil.into(), ..Run::default() };
-        let failed = Run { status: FAILED.into(), error: Some(evil.into()), ..Run::default() };
-        let texts = [troubles(&run).concat(), sentence(&run), notes(&failed).concat()];
+        let run = Run {
+            plugins: Some(vec![entry]),
+            status: evil.into(),
+            ..Run::default()
+        };
+        let failed = Run {
+            status: FAILED.into(),
+            error: Some(evil.into()),
+            ..Run::default()
+        };
+        let texts = [
+            troubles(&run).concat(),
+            sentence(&run),
+            notes(&failed).concat(),
+        ];
         for (text, lines) in [summary(&run), output::table(HEAD, &rows(&run), true)]
             .iter()
             .map(|text| (text, 2))
             .chain(texts.iter().map(|text| (text, 1)))
         {
             assert_eq!(text.lines().count(), lines, "{text}");
-            assert!(text.contains(r"x\n   e2e") && text.contains(r"\r\u001b[2J\u202e"), "{text}");
-            assert!(!text.trim_end().contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+            assert!(
+                text.contains(r"x\n   e2e") && text.contains(r"\r\u001b[2J\u202e"),
+                "{text}"
+            );
+            assert!(
+                !text
+                    .trim_end()
+                    .contains(|c: char| c.is_control() && c != '\n'),
+                "{text:?}"
+            );
         }
     }
 
@@ -385,7 +497,11 @@ mod tests {
             message: Some(message),
             ..Entry::default()
         };
-        let note = troubles(&Run { plugins: Some(vec![entry]), ..Run::default() }).concat();
+        let note = troubles(&Run {
+            plugins: Some(vec![entry]),
+            ..Run::default()
+        })
+        .concat();
         assert!(
             note.ends_with("…; the remedy; or another") && note.len() <= MAX_NOTE,
             "{} bytes: {note}",
@@ -395,7 +511,11 @@ mod tests {
 
     #[test]
     fn surplus_results_leave_no_negative_remainder() {
-        let progress = Progress { total: 1, completed: 3, ..Progress::default() };
+        let progress = Progress {
+            total: 1,
+            completed: 3,
+            ..Progress::default()
+        };
         assert_eq!(cell(Some(&progress)), "Passed:  3, Failed:  0");
     }
 }

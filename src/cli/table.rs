@@ -6,8 +6,8 @@
 use clap::{Arg, ArgAction, Command};
 
 use super::flag::{
-    Args, accepting_values, argument, bare, choice, command, duration, list, number, one_of, regex, repeated,
-    seconds, switch, text, version,
+    Args, accepting_values, argument, bare, choice, command, duration, list, number, one_of, regex,
+    repeated, seconds, switch, text, version,
 };
 use super::load::DEFAULT_ARCHIVE;
 use super::output::{FORMS, PROGRESS};
@@ -48,8 +48,16 @@ const OF_ORIGINAL: &str = "By default, this prints the objects of the original. 
 /// The words that a version of Kubernetes may be.
 pub(crate) const VERSIONS: [&str; 3] = ["auto", "ignore", "latest"];
 /// The flags that have an effect on `wait`, in addition to those of [`afterwards`], [`cluster`] and [`clusters`].
-const OF_WAIT: [&str; 8] =
-    ["namespace", "config", "wait", "wait-output", "output", "estimate-from", "credentials", "rbac"];
+const OF_WAIT: [&str; 8] = [
+    "namespace",
+    "config",
+    "wait",
+    "wait-output",
+    "output",
+    "estimate-from",
+    "credentials",
+    "rbac",
+];
 
 /// The flags of `run` that a run on this machine honours; every other one needs a cluster, and is rejected.
 const OF_LOCAL: [&str; 27] = [
@@ -95,7 +103,9 @@ const OF_LOCAL_E2E: [&str; 8] = [
 
 /// Examples below the help of a command: what each does, and the command line.
 fn examples(rows: &[(&str, &str)]) -> String {
-    let rows = rows.iter().map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
+    let rows = rows
+        .iter()
+        .map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
     format!("Examples:\n{}", rows.joined("\n"))
 }
 
@@ -113,9 +123,16 @@ pub(crate) fn parsed() -> Command {
 
 /// How the program was called: `sonobuoy`, or `kubectl sonobuoy` if kubectl found it as a plugin.
 fn program() -> &'static str {
-    let called = std::env::args_os().next().map(std::path::PathBuf::from).unwrap_or_default();
+    let called = std::env::args_os()
+        .next()
+        .map(std::path::PathBuf::from)
+        .unwrap_or_default();
     let name = called.file_name().unwrap_or_default().to_string_lossy();
-    if name.starts_with("kubectl-") { "kubectl sonobuoy" } else { "sonobuoy" }
+    if name.starts_with("kubectl-") {
+        "kubectl sonobuoy"
+    } else {
+        "sonobuoy"
+    }
 }
 
 /// The given flags of `run` that a run on this machine would ignore, with or without the plugin `e2e`; a flag with its
@@ -126,7 +143,10 @@ pub(crate) fn ignored_locally(args: Args, has_e2e: bool) -> Vec<String> {
         let id = arg.get_id().as_str();
         let is_honoured = OF_LOCAL.contains(&id) || has_e2e && OF_LOCAL_E2E.contains(&id);
         !is_honoured && args.given(id) && {
-            let defaults = arg.get_default_values().iter().map(clap::builder::OsStr::as_os_str);
+            let defaults = arg
+                .get_default_values()
+                .iter()
+                .map(clap::builder::OsStr::as_os_str);
             !args.raw(id).eq(defaults)
         }
     });
@@ -135,14 +155,19 @@ pub(crate) fn ignored_locally(args: Args, has_e2e: bool) -> Vec<String> {
 
 /// The full name of a command: `sonobuoy gen plugin`.
 pub(crate) fn name(path: &[String]) -> String {
-    std::iter::once(program()).chain(path.iter().map(String::as_str)).joined(" ")
+    std::iter::once(program())
+        .chain(path.iter().map(String::as_str))
+        .joined(" ")
 }
 
 /// The command at `path`, ready to print its help; `Err` has the unknown word.
 pub(crate) fn command_at(path: &[String]) -> Result<Command, String> {
     let mut command = shown();
     for word in path {
-        command = command.find_subcommand(word).cloned().ok_or_else(|| word.clone())?;
+        command = command
+            .find_subcommand(word)
+            .cloned()
+            .ok_or_else(|| word.clone())?;
     }
     Ok(command)
 }
@@ -209,31 +234,51 @@ fn table() -> Command {
 /// The commands that run in containers of a run.
 fn internal() -> [Command; 4] {
     [
-        command("aggregator", "Receive the results of a run (inside the cluster)")
-            // The name in manifests of old versions.
-            .alias("master")
-            .args([
-                switch("--no-exit", "Keep running when the run is over, so that results can be fetched"),
-                switch("--echo", "Only answer checks of the connection"),
-            ])
-            .args(cluster()),
-        command("worker", "Send a plugin's results to the aggregator (beside a plugin)")
-            .subcommand_required(true)
-            .subcommand(command("global", "For a plugin that runs once").alias("job"))
-            .subcommand(
-                command("single-node", "For a plugin that runs on every node")
-                    .alias("daemonset")
-                    .arg(sleep("Keep running this long after sending; negative means forever")),
+        command(
+            "aggregator",
+            "Receive the results of a run (inside the cluster)",
+        )
+        // The name in manifests of old versions.
+        .alias("master")
+        .args([
+            switch(
+                "--no-exit",
+                "Keep running when the run is over, so that results can be fetched",
             ),
+            switch("--echo", "Only answer checks of the connection"),
+        ])
+        .args(cluster()),
+        command(
+            "worker",
+            "Send a plugin's results to the aggregator (beside a plugin)",
+        )
+        .subcommand_required(true)
+        .subcommand(command("global", "For a plugin that runs once").alias("job"))
+        .subcommand(
+            command("single-node", "For a plugin that runs on every node")
+                .alias("daemonset")
+                .arg(sleep(
+                    "Keep running this long after sending; negative means forever",
+                )),
+        ),
         command("splat", "Write the finished archives in a folder to stdout").args([
             argument("DIR", "Folder with archives").required(true),
             number("--offset BYTES", "Skip this many bytes", 0..=i64::MAX).default_value("0"),
-            switch("--partial", "Pack what has arrived so far of an unfinished run"),
+            switch(
+                "--partial",
+                "Pack what has arrived so far of an unfinished run",
+            ),
             switch("--seals", "Write the seals of the archives instead"),
-            switch("--status", "Write the latest status that was too large for the pod's annotation"),
+            switch(
+                "--status",
+                "Write the latest status that was too large for the pod's annotation",
+            ),
         ]),
-        command("post-process", "Write sonobuoy_results.yaml in an unpacked archive")
-            .arg(argument("DIR", "Unpacked archive").required(true)),
+        command(
+            "post-process",
+            "Write sonobuoy_results.yaml in an unpacked archive",
+        )
+        .arg(argument("DIR", "Unpacked archive").required(true)),
     ]
 }
 
@@ -266,29 +311,50 @@ fn global() -> impl Iterator<Item = Arg> {
         .value_name("LEVEL")
         .default_value("info")
         .help_heading("Global options");
-    std::iter::once(level).chain(ignored.map(|flag| flag.hide(true))).map(|flag| flag.global(true))
+    std::iter::once(level)
+        .chain(ignored.map(|flag| flag.hide(true)))
+        .map(|flag| flag.global(true))
 }
 
 fn run() -> Command {
-    shared(command("run", "Run plugins, in a cluster or on this machine"), true)
-        .args(chosen_nodes())
-        .args(afterwards())
-        .args(before_the_run())
-        .next_help_heading("On this machine")
-        .args([
-            switch("--local", "Run the plugins' commands on this machine, without a cluster"),
-            number("--local-nodes N", "With --local: how many nodes a DaemonSet plugin sees", 1..=1_000)
-                .default_value("1"),
-        ])
-        .after_help(examples(&[
-            ("Try a plugin on this machine", "sonobuoy run --local -p disk.yaml --local-nodes 3"),
-            ("One conformance test, to see whether it works", "sonobuoy run --wait --mode quick"),
-            (
-                "Everything a pipeline needs",
-                "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown",
-            ),
-            ("Events for another program", "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json"),
-        ]))
+    shared(
+        command("run", "Run plugins, in a cluster or on this machine"),
+        true,
+    )
+    .args(chosen_nodes())
+    .args(afterwards())
+    .args(before_the_run())
+    .next_help_heading("On this machine")
+    .args([
+        switch(
+            "--local",
+            "Run the plugins' commands on this machine, without a cluster",
+        ),
+        number(
+            "--local-nodes N",
+            "With --local: how many nodes a DaemonSet plugin sees",
+            1..=1_000,
+        )
+        .default_value("1"),
+    ])
+    .after_help(examples(&[
+        (
+            "Try a plugin on this machine",
+            "sonobuoy run --local -p disk.yaml --local-nodes 3",
+        ),
+        (
+            "One conformance test, to see whether it works",
+            "sonobuoy run --wait --mode quick",
+        ),
+        (
+            "Everything a pipeline needs",
+            "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown",
+        ),
+        (
+            "Events for another program",
+            "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json",
+        ),
+    ]))
 }
 
 /// The flags of `run` about what happens before the objects are created.
@@ -315,33 +381,47 @@ fn before_the_run() -> [Arg; 4] {
         dry_run.default_value("none").help_heading("Cluster"),
         load.help_heading("Images"),
         load_with.help_heading("Images"),
-        switch("--doctor", "First check whether the cluster is fit for the run").help_heading("Cluster"),
+        switch(
+            "--doctor",
+            "First check whether the cluster is fit for the run",
+        )
+        .help_heading("Cluster"),
     ]
 }
 
 fn doctor() -> Command {
-    shared(command("doctor", "Check whether a cluster is ready for a run"), true)
-        .args(chosen_nodes())
-        // A command line of `run` can be checked by replacing one word.
-        .args(afterwards().map(|arg| arg.hide(true)))
-        .args(before_the_run().map(|arg| arg.hide(true)))
-        .next_help_heading("Scope")
-        .args([
-            list(
-                "--measure-from N|all|NAME,...",
-                "Nodes to measure the network from: a number, `all`, or names",
-            )
-            .default_value(doctor::SAMPLE),
-            one_of("--format", doctor::FORMATS, "What to print: a line for each cause, or everything")
-                .default_value("text"),
-        ])
-        .after_help(examples(&[
-            ("Check whether this run would succeed", "sonobuoy doctor -p disk.yaml"),
-            (
-                "Measure the network of every node, for a pipeline",
-                "sonobuoy doctor --measure-from all --format junit",
-            ),
-        ]))
+    shared(
+        command("doctor", "Check whether a cluster is ready for a run"),
+        true,
+    )
+    .args(chosen_nodes())
+    // A command line of `run` can be checked by replacing one word.
+    .args(afterwards().map(|arg| arg.hide(true)))
+    .args(before_the_run().map(|arg| arg.hide(true)))
+    .next_help_heading("Scope")
+    .args([
+        list(
+            "--measure-from N|all|NAME,...",
+            "Nodes to measure the network from: a number, `all`, or names",
+        )
+        .default_value(doctor::SAMPLE),
+        one_of(
+            "--format",
+            doctor::FORMATS,
+            "What to print: a line for each cause, or everything",
+        )
+        .default_value("text"),
+    ])
+    .after_help(examples(&[
+        (
+            "Check whether this run would succeed",
+            "sonobuoy doctor -p disk.yaml",
+        ),
+        (
+            "Measure the network of every node, for a pipeline",
+            "sonobuoy doctor --measure-from all --format junit",
+        ),
+    ]))
 }
 
 fn wait() -> Command {
@@ -359,8 +439,14 @@ fn wait() -> Command {
             "Start the aggregator again if its pod or node is lost; needs --results-pvc",
         ))
         .after_help(examples(&[
-            ("Wait for a run that was started elsewhere", "sonobuoy wait --wait=2h --retrieve ."),
-            ("Continue a run whose aggregator was lost with its node", "sonobuoy wait --recover"),
+            (
+                "Wait for a run that was started elsewhere",
+                "sonobuoy wait --wait=2h --retrieve .",
+            ),
+            (
+                "Continue a run whose aggregator was lost with its node",
+                "sonobuoy wait --recover",
+            ),
         ]))
 }
 
@@ -371,7 +457,11 @@ fn generate() -> Command {
         .args_conflicts_with_subcommands(true)
         .subcommand(planned("config", "Print the run's configuration as JSON"))
         .subcommand(
-            command("default-image-config", "Print the registries of the e2e tests' images").args(cluster()),
+            command(
+                "default-image-config",
+                "Print the registries of the e2e tests' images",
+            )
+            .args(cluster()),
         )
         .subcommand(
             command("cli", "Write a Markdown page for each command")
@@ -382,16 +472,38 @@ fn generate() -> Command {
 }
 
 fn new_plugin() -> Command {
-    let config_map =
-        || repeated("--configmap FILE", "File that the plugin finds in its configuration folder");
+    let config_map = || {
+        repeated(
+            "--configmap FILE",
+            "File that the plugin finds in its configuration folder",
+        )
+    };
     let own = [
         text("-n --name NAME", "Name of the plugin").required_unless_present("example"),
         text("-i --image IMAGE", "Image of its container").required_unless_present("example"),
-        choice("-t --type Job|DaemonSet", "Once for the cluster, or on every node").default_value("Job"),
-        text("-f --format WORD", "Format of its results: raw, junit, gojson, manual").default_value("raw"),
-        repeated("-c --cmd WORD", "Command of the container, one word at a time").default_value("./run.sh"),
-        repeated("-a --arg WORD", "Argument of the command, one word at a time"),
-        repeated("-e --env NAME=VALUE", "Environment variable; without = it is removed"),
+        choice(
+            "-t --type Job|DaemonSet",
+            "Once for the cluster, or on every node",
+        )
+        .default_value("Job"),
+        text(
+            "-f --format WORD",
+            "Format of its results: raw, junit, gojson, manual",
+        )
+        .default_value("raw"),
+        repeated(
+            "-c --cmd WORD",
+            "Command of the container, one word at a time",
+        )
+        .default_value("./run.sh"),
+        repeated(
+            "-a --arg WORD",
+            "Argument of the command, one word at a time",
+        ),
+        repeated(
+            "-e --env NAME=VALUE",
+            "Environment variable; without = it is removed",
+        ),
         list("--node-selector KEY=VALUE", "Label of the nodes it runs on"),
         config_map(),
         text("-D --description TEXT", "What it does"),
@@ -400,22 +512,33 @@ fn new_plugin() -> Command {
     ];
     let about = "Example in this language, ready for `run --local`";
     let others = own.iter().map(|arg| arg.get_id().clone());
-    let others: Vec<_> = others.filter(|id| !["name", "type"].contains(&id.as_str())).collect();
+    let others: Vec<_> = others
+        .filter(|id| !["name", "type"].contains(&id.as_str()))
+        .collect();
     command("plugin", "Print a new plugin definition")
         .args_conflicts_with_subcommands(true)
         .subcommand_negates_reqs(true)
         .arg(one_of("--example", builtin::LANGUAGES, about).conflicts_with_all(others))
         .args(own)
         .subcommand(
-            shared(command("e2e", "Print the definition of the built-in e2e plugin"), false)
-                .arg(config_map()),
+            shared(
+                command("e2e", "Print the definition of the built-in e2e plugin"),
+                false,
+            )
+            .arg(config_map()),
         )
         .subcommand(shared(
-            command("systemd-logs", "Print the definition of the built-in systemd-logs plugin"),
+            command(
+                "systemd-logs",
+                "Print the definition of the built-in systemd-logs plugin",
+            ),
             false,
         ))
         .after_help(examples(&[
-            ("An example that works as it is", "sonobuoy gen plugin --example python"),
+            (
+                "An example that works as it is",
+                "sonobuoy gen plugin --example python",
+            ),
             (
                 "From an image",
                 "sonobuoy gen plugin --name disk --image registry.local/disk:v1 --type DaemonSet",
@@ -424,7 +547,10 @@ fn new_plugin() -> Command {
 }
 
 fn show_default_pod_spec() -> Arg {
-    switch("--show-default-podspec", "Include the default pod specs in plugin definitions")
+    switch(
+        "--show-default-podspec",
+        "Include the default pod specs in plugin definitions",
+    )
 }
 
 /// The flags of `run` and `wait` about the end of the run.
@@ -492,11 +618,28 @@ fn shared(command: Command, creates: bool) -> Command {
 fn chosen_nodes() -> [Arg; 5] {
     let any = 1..=i64::from(u32::MAX);
     [
-        text("--nodes NAME,...|LABEL", "Only these nodes: names, or labels such as zone=a,!gpu"),
-        number("--sample N", "At most this many nodes, chosen at random", any.clone()),
-        number("--per-zone N", "At most this many nodes of each zone, chosen at random", any),
-        choice("--joined take|ignore", "What to do with nodes that join during the run"),
-        text("--max-parallel N|N%", "At most this many nodes at once, or this share of them"),
+        text(
+            "--nodes NAME,...|LABEL",
+            "Only these nodes: names, or labels such as zone=a,!gpu",
+        ),
+        number(
+            "--sample N",
+            "At most this many nodes, chosen at random",
+            any.clone(),
+        ),
+        number(
+            "--per-zone N",
+            "At most this many nodes of each zone, chosen at random",
+            any,
+        ),
+        choice(
+            "--joined take|ignore",
+            "What to do with nodes that join during the run",
+        ),
+        text(
+            "--max-parallel N|N%",
+            "At most this many nodes at once, or this share of them",
+        ),
     ]
     .map(|flag| flag.help_heading("Nodes (plugins with the driver Nodes)"))
 }
@@ -528,14 +671,20 @@ fn e2e_tests() -> [Arg; 14] {
         )
         .value_name("MODE")
         .conflicts_with_all(["e2e-focus", "e2e-skip"]),
-        regex("--e2e-focus REGEX", "Only tests that match [default: \\[Conformance\\]]"),
+        regex(
+            "--e2e-focus REGEX",
+            "Only tests that match [default: \\[Conformance\\]]",
+        ),
         regex(
             "--e2e-skip REGEX",
             "Leave out tests that match [default: \\[Disruptive\\]|NoExecuteTaintManager]",
         ),
         text("--e2e-parallel VALUE", "Whether tests run in parallel").hide(true),
-        text("--rerun-failed ARCHIVE", "Only the tests that failed in this archive")
-            .conflicts_with_all(selection),
+        text(
+            "--rerun-failed ARCHIVE",
+            "Only the tests that failed in this archive",
+        )
+        .conflicts_with_all(selection),
         text(
             "--resume ARCHIVE",
             "Run the tests that an interrupted run has not run; with several clusters: run those without an archive in this folder",
@@ -560,7 +709,10 @@ fn e2e_tests() -> [Arg; 14] {
             "--e2e-docker-config-file FILE",
             "Registry credentials that the tests use, for Kubernetes 1.27 and later",
         ),
-        text("--ssh-key FILE", "Private key for tests that log in to nodes"),
+        text(
+            "--ssh-key FILE",
+            "Private key for tests that log in to nodes",
+        ),
         text("--ssh-user NAME", "User for tests that log in to nodes"),
     ]
 }
@@ -569,12 +721,27 @@ fn run_images() -> [Arg; 9] {
     [
         kubernetes_version().alias("kube-conformance-image-version"),
         text("--kube-conformance-image IMAGE", "Image of the e2e plugin"),
-        text("--systemd-logs-image IMAGE", "Image of the systemd-logs plugin"),
+        text(
+            "--systemd-logs-image IMAGE",
+            "Image of the systemd-logs plugin",
+        ),
         text("--sonobuoy-image IMAGE", "Image of aggregator and workers"),
-        text("--registry REGISTRY", "Registry with every image of every plugin and of the e2e tests"),
-        text("--kit FILE", "Kit that was loaded or pushed: use its plugins, version and images"),
-        text("--image-pull-policy POLICY", "Pull policy of Sonobuoy's image and of the built-in plugins"),
-        switch("--force-image-pull-policy", "Use that policy for all plugins"),
+        text(
+            "--registry REGISTRY",
+            "Registry with every image of every plugin and of the e2e tests",
+        ),
+        text(
+            "--kit FILE",
+            "Kit that was loaded or pushed: use its plugins, version and images",
+        ),
+        text(
+            "--image-pull-policy POLICY",
+            "Pull policy of Sonobuoy's image and of the built-in plugins",
+        ),
+        switch(
+            "--force-image-pull-policy",
+            "Use that policy for all plugins",
+        ),
         text(
             "--image-pull-secret NAME",
             "Secret of the run's namespace with the credentials of a private registry",
@@ -584,7 +751,11 @@ fn run_images() -> [Arg; 9] {
 
 fn the_run(creates: bool) -> [Arg; 18] {
     let [redact, no_redact] = redaction().map(|arg| arg.conflicts_with("file"));
-    let (rbac_default, harden) = if creates { ("Detect", "on") } else { ("Enable", "off") };
+    let (rbac_default, harden) = if creates {
+        ("Detect", "on")
+    } else {
+        ("Enable", "off")
+    };
     [
         text("--config FILE", "Run configuration (JSON); comes before the flags that override it"),
         text("-f --file FILE", "Use this manifest instead of making one; - is stdin"),
@@ -637,7 +808,10 @@ fn preflight() -> [Arg; 3] {
 }
 
 fn namespace() -> Arg {
-    text("-n --namespace NAME", "Namespace of the run [default: $SONOBUOY_NAMESPACE or sonobuoy]")
+    text(
+        "-n --namespace NAME",
+        "Namespace of the run [default: $SONOBUOY_NAMESPACE or sonobuoy]",
+    )
 }
 
 /// Access to the cluster.
@@ -650,7 +824,10 @@ fn cluster() -> [Arg; 5] {
         text("--context NAME", "Context of the kubeconfig to use"),
         text("--as USER", "User to impersonate"),
         repeated("--as-group GROUP", "Group to impersonate"),
-        text("--request-timeout DURATION", "Time limit of one request, such as 30s; 0 for none"),
+        text(
+            "--request-timeout DURATION",
+            "Time limit of one request, such as 30s; 0 for none",
+        ),
     ]
     .map(|arg| arg.help_heading("Cluster"))
 }
@@ -658,13 +835,23 @@ fn cluster() -> [Arg; 5] {
 /// A choice of several clusters.
 fn clusters() -> [Arg; 3] {
     [
-        list("--contexts NAME,...|all", "Do this in the clusters of these contexts, with a folder for each"),
-        repeated("--kubeconfigs FILE", "Do this in the clusters of these kubeconfigs, or of all in a folder")
-            .num_args(1..)
-            .allow_hyphen_values(false)
-            .conflicts_with("contexts"),
-        number("--parallel N", "With several clusters: at most so many at once", 1..=1_000)
-            .default_value("8"),
+        list(
+            "--contexts NAME,...|all",
+            "Do this in the clusters of these contexts, with a folder for each",
+        ),
+        repeated(
+            "--kubeconfigs FILE",
+            "Do this in the clusters of these kubeconfigs, or of all in a folder",
+        )
+        .num_args(1..)
+        .allow_hyphen_values(false)
+        .conflicts_with("contexts"),
+        number(
+            "--parallel N",
+            "With several clusters: at most so many at once",
+            1..=1_000,
+        )
+        .default_value("8"),
     ]
     .map(|arg| arg.help_heading("Several clusters"))
 }
@@ -675,9 +862,14 @@ fn rbac(default: &'static str, help: &'static str) -> Arg {
 
 fn waiting(wait: &'static str, meaning: &'static str) -> [Arg; 2] {
     [
-        bare(duration("--wait MINUTES", wait), meaning).default_value("0").hide_default_value(true),
-        choice("--wait-output Silent|Spinner|Progress", "What to print while waiting")
-            .default_value("Progress"),
+        bare(duration("--wait MINUTES", wait), meaning)
+            .default_value("0")
+            .hide_default_value(true),
+        choice(
+            "--wait-output Silent|Spinner|Progress",
+            "What to print while waiting",
+        )
+        .default_value("Progress"),
     ]
 }
 
@@ -703,14 +895,21 @@ fn estimate() -> Arg {
 
 fn redaction() -> [Arg; 2] {
     [
-        text("--redact FILE", "Rules (YAML) for further redaction of the snapshot")
-            .conflicts_with("no-redact"),
+        text(
+            "--redact FILE",
+            "Rules (YAML) for further redaction of the snapshot",
+        )
+        .conflicts_with("no-redact"),
         switch("--no-redact", "Do not hide secrets in the snapshot"),
     ]
 }
 
 fn color() -> Arg {
-    choice("--color auto|always|never", "Whether the text report has colours").default_value("auto")
+    choice(
+        "--color auto|always|never",
+        "Whether the text report has colours",
+    )
+    .default_value("auto")
 }
 
 fn min_success() -> Arg {
@@ -755,14 +954,23 @@ fn kubernetes_version() -> Arg {
 }
 
 fn plugin_env() -> Arg {
-    repeated("--plugin-env PLUGIN.NAME=VALUE", "Environment variable of a plugin; an empty value removes it")
+    repeated(
+        "--plugin-env PLUGIN.NAME=VALUE",
+        "Environment variable of a plugin; an empty value removes it",
+    )
 }
 
 fn repositories() -> [Arg; 2] {
     [
-        text("--e2e-repo REGISTRY", "Registry with the images of the e2e tests")
-            .conflicts_with("e2e-repo-config"),
-        text("--e2e-repo-config FILE", "File that names registries for the images of the e2e tests"),
+        text(
+            "--e2e-repo REGISTRY",
+            "Registry with the images of the e2e tests",
+        )
+        .conflicts_with("e2e-repo-config"),
+        text(
+            "--e2e-repo-config FILE",
+            "File that names registries for the images of the e2e tests",
+        ),
     ]
 }
 
@@ -798,16 +1006,19 @@ fn unconfined() -> Arg {
 }
 
 fn plugin() -> Command {
-    let installed = || argument("NAME", "Name that `plugin list` prints after \"Run as\"").required(true);
+    let installed =
+        || argument("NAME", "Name that `plugin list` prints after \"Run as\"").required(true);
     command("plugin", "Manage installed plugins")
         .alias("plugins")
         .subcommand_required(true)
         .subcommand(command("list", "List the installed plugins").arg(form()))
         .subcommand(command("show", "Print an installed plugin").arg(installed()))
-        .subcommand(command("install", "Install a plugin from a file or URL").args([
-            argument("SAVE-AS", "Name to install it under").required(true),
-            argument("SOURCE", "File or URL of its definition").required(true),
-        ]))
+        .subcommand(
+            command("install", "Install a plugin from a file or URL").args([
+                argument("SAVE-AS", "Name to install it under").required(true),
+                argument("SOURCE", "File or URL of its definition").required(true),
+            ]),
+        )
         .subcommand(command("uninstall", "Remove an installed plugin").arg(installed()))
 }
 
@@ -838,24 +1049,42 @@ fn status() -> Command {
 }
 
 fn retrieve() -> Command {
-    command("retrieve", "Fetch the archive of a run; prints its file name")
-        .args([
-            argument("DIR", "Folder to write into").default_value("."),
-            namespace(),
-            switch("-x --extract", "Unpack the archive and remove it"),
-            text("-f --filename NAME", "File name instead of the archive's own"),
-            text("--retrieve-path DIR", "Where the aggregator keeps its archives")
-                .default_value(names::RUNS_DIR),
-            switch("--partial", "Fetch what has arrived so far from an unfinished run"),
-            switch("--force", "Replace files that exist"),
-            credentials(),
-        ])
-        .args(cluster())
-        .args(clusters())
-        .after_help(examples(&[
-            ("Fetch the archive; its name is printed", "sonobuoy retrieve"),
-            ("Look at what has arrived so far", "sonobuoy retrieve --partial"),
-        ]))
+    command(
+        "retrieve",
+        "Fetch the archive of a run; prints its file name",
+    )
+    .args([
+        argument("DIR", "Folder to write into").default_value("."),
+        namespace(),
+        switch("-x --extract", "Unpack the archive and remove it"),
+        text(
+            "-f --filename NAME",
+            "File name instead of the archive's own",
+        ),
+        text(
+            "--retrieve-path DIR",
+            "Where the aggregator keeps its archives",
+        )
+        .default_value(names::RUNS_DIR),
+        switch(
+            "--partial",
+            "Fetch what has arrived so far from an unfinished run",
+        ),
+        switch("--force", "Replace files that exist"),
+        credentials(),
+    ])
+    .args(cluster())
+    .args(clusters())
+    .after_help(examples(&[
+        (
+            "Fetch the archive; its name is printed",
+            "sonobuoy retrieve",
+        ),
+        (
+            "Look at what has arrived so far",
+            "sonobuoy retrieve --partial",
+        ),
+    ]))
 }
 
 fn verify() -> Command {
@@ -865,25 +1094,37 @@ fn verify() -> Command {
             "--authority FILE",
             "Certificate of the run's authority (PEM) [default: the one that `run` has kept]",
         ),
-        switch("--digest-only", "Check only size and digest, without the signature"),
+        switch(
+            "--digest-only",
+            "Check only size and digest, without the signature",
+        ),
     ])
 }
 
 fn certify() -> Command {
-    command("certify", "Check a conformance run and write its submission for certification; needs no cluster")
-        .args([
-            argument("ARCHIVE", "Archive of the run, or its unpacked folder").required(true),
-            text("--product FILE", "Description of the product (YAML), as the submission's PRODUCT.yaml"),
-            text("-o --output DIR", "New folder to write the submission into; without it, only checks"),
-            text(
-                "--tests FILE",
-                "Names of tests, one per line: those with [Conformance] must be in the archive",
-            ),
-        ])
-        .after_help(examples(&[(
-            "Check a run and write its submission",
-            "sonobuoy certify run.tar.gz --product product.yaml -o submission",
-        )]))
+    command(
+        "certify",
+        "Check a conformance run and write its submission for certification; needs no cluster",
+    )
+    .args([
+        argument("ARCHIVE", "Archive of the run, or its unpacked folder").required(true),
+        text(
+            "--product FILE",
+            "Description of the product (YAML), as the submission's PRODUCT.yaml",
+        ),
+        text(
+            "-o --output DIR",
+            "New folder to write the submission into; without it, only checks",
+        ),
+        text(
+            "--tests FILE",
+            "Names of tests, one per line: those with [Conformance] must be in the archive",
+        ),
+    ])
+    .after_help(examples(&[(
+        "Check a run and write its submission",
+        "sonobuoy certify run.tar.gz --product product.yaml -o submission",
+    )]))
 }
 
 fn results() -> Command {
@@ -946,14 +1187,27 @@ fn logs() -> Command {
         .args([
             namespace(),
             switch("-f --follow", "Keep printing new lines"),
-            text("-p --plugin NAME", "Only this plugin's pods; `sonobuoy` is the aggregator"),
+            text(
+                "-p --plugin NAME",
+                "Only this plugin's pods; `sonobuoy` is the aggregator",
+            ),
             text("-c --container NAME", "Only containers of this name"),
-            number("--tail LINES", "Only this many lines from the end of each log", 0..=i64::MAX),
-            seconds("--since SECONDS", "Only lines newer than this (seconds, or a duration such as 10m)"),
+            number(
+                "--tail LINES",
+                "Only this many lines from the end of each log",
+                0..=i64::MAX,
+            ),
+            seconds(
+                "--since SECONDS",
+                "Only lines newer than this (seconds, or a duration such as 10m)",
+            ),
             switch("--timestamps", "Print the time of each line"),
         ])
         .args(cluster())
-        .after_help(examples(&[("Follow what a plugin prints", "sonobuoy logs -p disk --follow")]))
+        .after_help(examples(&[(
+            "Follow what a plugin prints",
+            "sonobuoy logs -p disk --follow",
+        )]))
 }
 
 fn delete() -> Command {
@@ -987,10 +1241,16 @@ fn images() -> Command {
     let platform = |help| text("--platform OS/ARCH,...", help);
     let moved = |name, about| one(name, about).args(repositories());
     let plain_http = || switch("--plain-http", "Use HTTP instead of HTTPS for registries");
-    let transfer = || [platform("Platforms of the images, or `all` [default: this machine's]"), plain_http()];
+    let transfer = || {
+        [
+            platform("Platforms of the images, or `all` [default: this machine's]"),
+            plain_http(),
+        ]
+    };
     let custom_registry = |help| text("--custom-registry REGISTRY", help);
     let everything = "Registry that should have all images";
-    let list = one("list", "List the images (what `images` alone does)").args([plugin_env(), form()]);
+    let list =
+        one("list", "List the images (what `images` alone does)").args([plugin_env(), form()]);
     command("images", "The container images that plugins need")
         .after_help(format!(
             "{EXECUTES}\n\n{}",
@@ -1067,20 +1327,37 @@ fn sleep(help: &'static str) -> Arg {
 }
 
 fn gather() -> Command {
-    let output = || text("-o --output DIR", "Folder to write into [default: $RESULTS_DIR]");
-    let sleep = || sleep("Keep running this long after the result is written; negative means forever");
+    let output = || {
+        text(
+            "-o --output DIR",
+            "Folder to write into [default: $RESULTS_DIR]",
+        )
+    };
+    let sleep =
+        || sleep("Keep running this long after the result is written; negative means forever");
     let source = |name, about| {
         command(name, about).args([
-            text("--chroot DIR", "Where the node's file system is mounted [default: $CHROOT_DIR or /]"),
+            text(
+                "--chroot DIR",
+                "Where the node's file system is mounted [default: $CHROOT_DIR or /]",
+            ),
             output(),
             sleep(),
         ])
     };
-    let format = |usage| choice(usage, "What to print: everything, or a table of the most important facts");
+    let format = |usage| {
+        choice(
+            usage,
+            "What to print: everything, or a table of the most important facts",
+        )
+    };
     let yaml = || format("--format yaml|table|csv").default_value("yaml");
     let selection = || {
         [
-            text("--since WHEN", "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]"),
+            text(
+                "--since WHEN",
+                "Minutes to look back, or a point in time [default: $LOG_MINUTES or 60]",
+            ),
             list("-u --unit UNIT,...", "Only these units"),
             text("--priority LEVEL", "Only this priority and above"),
         ]
@@ -1133,13 +1410,16 @@ fn gather() -> Command {
 }
 
 fn completion() -> Command {
-    command("completion", "Print a script that completes command lines in a shell")
-        .arg_required_else_help(true)
-        .args([
-            argument("SHELL", "Shell that completes with it")
-                .value_parser(["bash", "zsh", "fish", "powershell"])
-                .required(true),
-            switch("--no-descriptions", "Leave out the descriptions"),
-        ])
-        .after_help(INTO_SHELLS)
+    command(
+        "completion",
+        "Print a script that completes command lines in a shell",
+    )
+    .arg_required_else_help(true)
+    .args([
+        argument("SHELL", "Shell that completes with it")
+            .value_parser(["bash", "zsh", "fish", "powershell"])
+            .required(true),
+        switch("--no-descriptions", "Leave out the descriptions"),
+    ])
+    .after_help(INTO_SHELLS)
 }

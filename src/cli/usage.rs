@@ -92,7 +92,15 @@ pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec
             break;
         }
     }
-    (front.into_iter().chain(rest).chain(words).cloned().collect(), path)
+    (
+        front
+            .into_iter()
+            .chain(rest)
+            .chain(words)
+            .cloned()
+            .collect(),
+        path,
+    )
 }
 
 /// The flag of a word, or the last one of `-xyz`, and the offset of its value in the word, if any. Flags may precede
@@ -102,11 +110,15 @@ pub(crate) fn flag<'t>(
     command: &'t Command,
     word: &str,
 ) -> Option<(&'t Arg, Option<usize>)> {
-    let find = |wanted: &dyn Fn(&Arg) -> bool| below(command, wanted).or_else(|| below(table, wanted));
+    let find =
+        |wanted: &dyn Fn(&Arg) -> bool| below(command, wanted).or_else(|| below(table, wanted));
     if let Some(long) = word.strip_prefix("--") {
         let end = long.find('=').unwrap_or(long.len());
         let name = &long[..end];
-        let is_alias = |arg: &Arg| arg.get_all_aliases().is_some_and(|names| names.contains(&name));
+        let is_alias = |arg: &Arg| {
+            arg.get_all_aliases()
+                .is_some_and(|names| names.contains(&name))
+        };
         let flag = find(&|arg| arg.get_long() == Some(name) || is_alias(arg))?;
         return Some((flag, (end < long.len()).then_some(end + 3)));
     }
@@ -126,13 +138,18 @@ pub(crate) fn flag<'t>(
 /// The flag whose value is the next word.
 pub(crate) fn awaited<'t>(table: &'t Command, command: &'t Command, word: &str) -> Option<&'t Arg> {
     let (flag, value) = flag(table, command, word)?;
-    (value.is_none() && flag.get_action().takes_values() && !flag.is_require_equals_set()).then_some(flag)
+    (value.is_none() && flag.get_action().takes_values() && !flag.is_require_equals_set())
+        .then_some(flag)
 }
 
 /// The first such argument of a command or of those below it.
 pub(crate) fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
     let own = command.get_arguments().find(|arg| wanted(arg));
-    own.or_else(|| command.get_subcommands().find_map(|inner| below(inner, wanted)))
+    own.or_else(|| {
+        command
+            .get_subcommands()
+            .find_map(|inner| below(inner, wanted))
+    })
 }
 
 /// Converts a parser error; `Ok` if it only asks for help.
@@ -143,7 +160,10 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         _ => String::new(),
     };
     let first = |usage: &str| {
-        let word = usage.split(['[', ' ', '=']).find(|word| !word.is_empty()).unwrap_or_default();
+        let word = usage
+            .split(['[', ' ', '='])
+            .find(|word| !word.is_empty())
+            .unwrap_or_default();
         word.trim_matches(['<', '>', ']']).to_owned()
     };
     let argument = context(ContextKind::InvalidArg);
@@ -155,19 +175,33 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         | ErrorKind::MissingSubcommand => return Ok(()),
         ErrorKind::InvalidSubcommand => {
             let word = context(ContextKind::InvalidSubcommand);
-            format!("unknown command {word:?} for {:?}{}", name(path), similar_command(&word, path))
+            format!(
+                "unknown command {word:?} for {:?}{}",
+                name(path),
+                similar_command(&word, path)
+            )
         }
         ErrorKind::UnknownArgument if argument.starts_with("--") => {
             format!("unknown flag: {flag}{}", similar_flag(flag, path))
         }
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
-            format!("unknown shorthand flag: {argument}{}", other_case(&argument, path))
+            format!(
+                "unknown shorthand flag: {argument}{}",
+                other_case(&argument, path)
+            )
         }
         ErrorKind::UnknownArgument if path.is_empty() => {
-            format!("unknown command {argument:?} for \"sonobuoy\"{}", similar_command(&argument, path))
+            format!(
+                "unknown command {argument:?} for \"sonobuoy\"{}",
+                similar_command(&argument, path)
+            )
         }
         ErrorKind::UnknownArgument => {
-            format!("{:?} takes no argument {argument:?}{}", name(path), meaning_of(&argument, path))
+            format!(
+                "{:?} takes no argument {argument:?}{}",
+                name(path),
+                meaning_of(&argument, path)
+            )
         }
         ErrorKind::ArgumentConflict => match context(ContextKind::InvalidSubcommand) {
             word if word.is_empty() => {
@@ -177,7 +211,11 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
             word => format!("{:?} takes no argument {word:?}", name(path)),
         },
         ErrorKind::InvalidValue if value.is_empty() => {
-            let hint = if ["--v", "-v"].contains(&flag) { VERSION } else { "" };
+            let hint = if ["--v", "-v"].contains(&flag) {
+                VERSION
+            } else {
+                ""
+            };
             format!("flag needs an argument: {flag}{hint}")
         }
         ErrorKind::InvalidValue => {
@@ -189,36 +227,56 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
             )
         }
         ErrorKind::ValueValidation => {
-            let cause = std::error::Error::source(wrong).map(ToString::to_string).unwrap_or_default();
+            let cause = std::error::Error::source(wrong)
+                .map(ToString::to_string)
+                .unwrap_or_default();
             // Some causes name the value themselves.
             match cause.starts_with('`') {
                 true => format!("{flag}: {cause}"),
                 false => format!("invalid argument {value:?} for {flag:?}: {cause}"),
             }
         }
-        ErrorKind::MissingRequiredArgument => format!("missing: {argument}{}", example_of_missing(path)),
+        ErrorKind::MissingRequiredArgument => {
+            format!("missing: {argument}{}", example_of_missing(path))
+        }
         // The parser's message without its surroundings.
-        _ => wrong.to_string().trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned(),
+        _ => wrong
+            .to_string()
+            .trim_start_matches("error: ")
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
     };
     Err(usage_error(message))
 }
 
 pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
-    command.get_subcommands().filter(|inner| !inner.is_hide_set())
+    command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set())
 }
 
 /// The commands that `word` may mean below `path`; others are given in full.
 pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
     let table = table::shown();
     let lower = word.to_lowercase();
-    let here = path.iter().fold(&table, |here, part| here.find_subcommand(part).unwrap_or(here));
+    let here = path.iter().fold(&table, |here, part| {
+        here.find_subcommand(part).unwrap_or(here)
+    });
     let near = near::near(word, visible(here).map(Command::get_name));
-    let prefix = path.iter().map(|part| format!("{part} ")).collect::<String>();
+    let prefix = path
+        .iter()
+        .map(|part| format!("{part} "))
+        .collect::<String>();
     if !near.is_empty() {
         return asked(near.into_iter().map(|name| format!("{prefix}{name}")));
     }
     let whole = format!("{prefix}{lower}");
-    let exact = COMMANDS.iter().filter(|(other, _)| *other == whole).map(|(_, name)| (*name).to_owned());
+    let exact = COMMANDS
+        .iter()
+        .filter(|(other, _)| *other == whole)
+        .map(|(_, name)| (*name).to_owned());
     let elsewhere = visible(&table).flat_map(|group| {
         let same = visible(group).filter(|inner| inner.get_name() == lower);
         same.map(|_| format!("{} {lower}", group.get_name()))
@@ -247,8 +305,14 @@ fn similar_flag(flag: &str, path: &[String]) -> String {
     }
     let command = command_at(path);
     let longs: Vec<&str> = shown_flags(&command).filter_map(Arg::get_long).collect();
-    let others: Vec<_> = FLAGS.iter().filter(|(_, name)| longs.contains(name)).collect();
-    let known = longs.iter().chain(others.iter().map(|(other, _)| other)).copied();
+    let others: Vec<_> = FLAGS
+        .iter()
+        .filter(|(_, name)| longs.contains(name))
+        .collect();
+    let known = longs
+        .iter()
+        .chain(others.iter().map(|(other, _)| other))
+        .copied();
     let meant = near::near(&word, known).into_iter().map(|found| {
         let other = others.iter().find(|(other, _)| *other == found);
         format!("--{}", other.map_or(found, |(_, name)| name))
@@ -258,13 +322,19 @@ fn similar_flag(flag: &str, path: &[String]) -> String {
 
 /// The same letter in the case that the command has.
 fn other_case(flag: &str, path: &[String]) -> String {
-    let Some(letter) = flag.chars().nth(1) else { return String::new() };
+    let Some(letter) = flag.chars().nth(1) else {
+        return String::new();
+    };
     if letter == 'V' {
         return VERSION.into();
     }
     let command = command_at(path);
     let shorts = shown_flags(&command).filter_map(Arg::get_short);
-    asked(shorts.filter(|short| short.eq_ignore_ascii_case(&letter)).map(|short| format!("-{short}")))
+    asked(
+        shorts
+            .filter(|short| short.eq_ignore_ascii_case(&letter))
+            .map(|short| format!("-{short}")),
+    )
 }
 
 fn command_at(path: &[String]) -> Command {
@@ -278,13 +348,20 @@ pub(crate) fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
 /// The probable meaning of an unexpected argument.
 fn meaning_of(word: &str, path: &[String]) -> String {
     let command = command_at(path);
-    let has = |name: &str| command.get_arguments().any(|arg| arg.get_long() == Some(name));
+    let has = |name: &str| {
+        command
+            .get_arguments()
+            .any(|arg| arg.get_long() == Some(name))
+    };
     let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if number && has("wait") {
         return asked([format!("--wait={word}")]);
     }
-    let definition = [".yaml", ".yml"].iter().any(|ending| word.to_lowercase().ends_with(ending));
-    if has("plugin") && (definition || builtin::DEFAULT.contains(&word) || Path::new(word).exists()) {
+    let definition = [".yaml", ".yml"]
+        .iter()
+        .any(|ending| word.to_lowercase().ends_with(ending));
+    if has("plugin") && (definition || builtin::DEFAULT.contains(&word) || Path::new(word).exists())
+    {
         return asked([format!("-p {word}")]);
     }
     if matches!(command.get_name(), "status" | "logs" | "delete" | "wait") {

@@ -39,15 +39,28 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let client = match source.cluster() {
         Some(client) => Some(client.clone()),
         // The status service has the archive; only a deletion needs the cluster.
-        None => args.on("delete").then(|| cluster::client(args)).transpose()?,
+        None => args
+            .on("delete")
+            .then(|| cluster::client(args))
+            .transpose()?,
     };
     if args.on("recover") {
-        let Some(client) = source.cluster() else { bail!("--recover needs access to the cluster") };
+        let Some(client) = source.cluster() else {
+            bail!("--recover needs access to the cluster")
+        };
         deploy::recover(client, &namespace)?;
     }
     // The original's limit is 0 here, which ends every wait at once.
-    let run = Wait::asked(args, DAY, per_test).map(|wait| wait.wait(&source, &namespace)).transpose()?;
-    let code = afterwards.run(client.as_ref(), &namespace, run.as_ref(), service.as_ref(), &stop)?;
+    let run = Wait::asked(args, DAY, per_test)
+        .map(|wait| wait.wait(&source, &namespace))
+        .transpose()?;
+    let code = afterwards.run(
+        client.as_ref(),
+        &namespace,
+        run.as_ref(),
+        service.as_ref(),
+        &stop,
+    )?;
     Ok(run.map_or(code, |run| conclude(&run, code, &namespace)))
 }
 
@@ -71,18 +84,30 @@ pub(crate) struct StartedRun {
 impl Wait {
     /// Reads the flags; `None` without a wait. `default` is the limit without the flag.
     pub(crate) fn asked(args: Args, default: Duration, per_test: Option<Duration>) -> Option<Self> {
-        let limit = Some(args.duration("wait")).filter(|limit| !limit.is_zero()).unwrap_or(default);
+        let limit = Some(args.duration("wait"))
+            .filter(|limit| !limit.is_zero())
+            .unwrap_or(default);
         // The original's spinner is useless in a log; a table is more informative.
-        let is_off =
-            sys::variable("SONOBUOY_WAIT_PROGRESS").is_some_and(|on| on.eq_ignore_ascii_case("false"));
+        let is_off = sys::variable("SONOBUOY_WAIT_PROGRESS")
+            .is_some_and(|on| on.eq_ignore_ascii_case("false"));
         let prints = args.word("wait-output") == "Progress" && !is_off;
-        let output = output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
-        (!limit.is_zero()).then_some(Self { limit, output, prints, per_test, started: None })
+        let output =
+            output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
+        (!limit.is_zero()).then_some(Self {
+            limit,
+            output,
+            prints,
+            per_test,
+            started: None,
+        })
     }
 
     /// Also stores the certificate of the authority of the run that this command has started.
     pub(crate) fn learning_authority(self, run: StartedRun) -> Self {
-        Self { started: Some(run), ..self }
+        Self {
+            started: Some(run),
+            ..self
+        }
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
@@ -106,7 +131,9 @@ impl Wait {
                 // The earlier the certificate is stored, the less time for tampering.
                 if let (Some(RunState::Told(_)), Some((run, authorities)), Some(client)) =
                     (&state, &unlearned, source.cluster())
-                    && authorities.learn(client, namespace, run.id.as_deref()).is_some()
+                    && authorities
+                        .learn(client, namespace, run.id.as_deref())
+                        .is_some()
                 {
                     unlearned = None;
                 }
@@ -145,7 +172,10 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
             "" => format!("{} without a result", task.name),
             result => format!("{} {result}", task.name),
         });
-        log::info!("the run in namespace `{namespace}` is complete: {}", results.joined(", "));
+        log::info!(
+            "the run in namespace `{namespace}` is complete: {}",
+            results.joined(", ")
+        );
     }
     verdict(run, code)
 }
@@ -153,9 +183,14 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
 /// Fails if the namespace does not exist, so that nobody waits for a run in it. A server that does not answer may later.
 fn check_namespace(source: &StatusSource, namespace: &str) -> Result<()> {
     let is_missing = source.cluster().is_some_and(|client| {
-        client.get(&Resource::NAMESPACES, "", namespace).is_err_and(|error| error.is_not_found())
+        client
+            .get(&Resource::NAMESPACES, "", namespace)
+            .is_err_and(|error| error.is_not_found())
     });
-    ensure!(!is_missing, "namespace `{namespace}` does not exist; name the namespace of the run with `-n`");
+    ensure!(
+        !is_missing,
+        "namespace `{namespace}` does not exist; name the namespace of the run with `-n`"
+    );
     Ok(())
 }
 
@@ -198,9 +233,9 @@ impl<'a> Follower<'a> {
         }
         let namespace = self.namespace;
         self.stuck = match &state {
-            RunState::Silent { stuck: Some(limit), .. } => {
-                self.stuck.or_else(|| Instant::now().checked_add(*limit))
-            }
+            RunState::Silent {
+                stuck: Some(limit), ..
+            } => self.stuck.or_else(|| Instant::now().checked_add(*limit)),
             _ => None,
         };
         match &state {
@@ -208,13 +243,19 @@ impl<'a> Follower<'a> {
                 RunEnd::Running => self.seen = true,
                 RunEnd::Delivered | RunEnd::Nothing => return Ok(Some(run.clone())),
                 RunEnd::Failed => {
-                    let error = run.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+                    let error = run
+                        .error
+                        .as_ref()
+                        .map(|error| format!(": {error}"))
+                        .unwrap_or_default();
                     bail!("the run has failed{error}; see `sonobuoy logs -n {namespace}`")
                 }
             },
             RunState::Lost(message) => bail!("{message}"),
             RunState::Absent if self.seen => {
-                bail!("the aggregator of the run in namespace `{namespace}` is gone, and its results with it")
+                bail!(
+                    "the aggregator of the run in namespace `{namespace}` is gone, and its results with it"
+                )
             }
             RunState::Silent { message, .. } if state.is_over() => {
                 bail!("{message}; see `sonobuoy logs -n {namespace}`");
@@ -228,10 +269,15 @@ impl<'a> Follower<'a> {
     /// Prints a heartbeat if one is due. Fails if the aggregator has been stuck for too long.
     fn tick(&mut self) -> Result<()> {
         if self.stuck.is_some_and(|until| Instant::now() >= until) {
-            let summary = self.latest.as_ref().map(RunState::summary).unwrap_or_default();
+            let summary = self
+                .latest
+                .as_ref()
+                .map(RunState::summary)
+                .unwrap_or_default();
             bail!("{summary}; see `sonobuoy status -n {}`", self.namespace);
         }
-        if !self.wait.prints || self.news.board.is_some() || self.printed.elapsed() < NEWS_INTERVAL {
+        if !self.wait.prints || self.news.board.is_some() || self.printed.elapsed() < NEWS_INTERVAL
+        {
             return Ok(());
         }
         self.printed = Instant::now();
@@ -253,7 +299,10 @@ impl<'a> Follower<'a> {
                 "{late}: it is {} and goes on, see `sonobuoy status -n {namespace}`",
                 run.status
             ),
-            state => anyhow::anyhow!("{late}: {}; see `sonobuoy status -n {namespace}`", state.summary()),
+            state => anyhow::anyhow!(
+                "{late}: {}; see `sonobuoy status -n {namespace}`",
+                state.summary()
+            ),
         }
     }
 
@@ -279,7 +328,13 @@ mod tests {
     use crate::status::Entry;
 
     fn wait(limit: Duration) -> Wait {
-        Wait { limit, output: None, prints: false, per_test: None, started: None }
+        Wait {
+            limit,
+            output: None,
+            prints: false,
+            per_test: None,
+            started: None,
+        }
     }
 
     fn follower(wait: &Wait) -> Follower<'_> {
@@ -289,24 +344,48 @@ mod tests {
     #[test]
     fn only_a_complete_run_is_a_success() {
         let wait = wait(Duration::from_secs(60));
-        let run = |status: &str| RunState::Told(Run { status: status.into(), ..Run::default() });
+        let run = |status: &str| {
+            RunState::Told(Run {
+                status: status.into(),
+                ..Run::default()
+            })
+        };
         let mut fresh = follower(&wait);
-        assert!(fresh.take(RunState::Absent).unwrap().is_none(), "it may still come");
+        assert!(
+            fresh.take(RunState::Absent).unwrap().is_none(),
+            "it may still come"
+        );
         assert!(fresh.take(run("running")).unwrap().is_none());
         assert!(fresh.take(run("complete")).unwrap().is_some());
         assert!(fresh.take(run("failed")).is_err());
-        assert!(fresh.take(RunState::Absent).unwrap_err().to_string().contains("gone"));
+        assert!(
+            fresh
+                .take(RunState::Absent)
+                .unwrap_err()
+                .to_string()
+                .contains("gone")
+        );
     }
 
     #[test]
     fn lines_are_printed_once_at_any_width() {
         let wait = wait(Duration::from_secs(60));
         let mut follower = follower(&wait);
-        let entry = |node: &str| Entry { plugin: "p".into(), node: node.into(), ..Entry::default() };
-        let mut run = Run { plugins: Some(vec![entry("a")]), ..Run::default() };
+        let entry = |node: &str| Entry {
+            plugin: "p".into(),
+            node: node.into(),
+            ..Entry::default()
+        };
+        let mut run = Run {
+            plugins: Some(vec![entry("a")]),
+            ..Run::default()
+        };
         assert!(follower.tell(&RunState::Told(run.clone())));
         assert!(!follower.tell(&RunState::Told(run.clone())));
-        run.plugins.as_mut().unwrap().push(entry("a-node-with-a-long-name"));
+        run.plugins
+            .as_mut()
+            .unwrap()
+            .push(entry("a-node-with-a-long-name"));
         let before = follower.news.printed.len();
         assert!(follower.tell(&RunState::Told(run)));
         assert_eq!(follower.news.printed.len(), before + 1);
@@ -316,10 +395,20 @@ mod tests {
     fn timeout_names_the_last_state() {
         let wait = wait(Duration::ZERO);
         let mut late = follower(&wait);
-        assert!(late.timeout().to_string().contains("unknown: there was no answer within 0s"));
+        assert!(
+            late.timeout()
+                .to_string()
+                .contains("unknown: there was no answer within 0s")
+        );
         for (state, expected) in [
-            (RunState::Told(Run::default()), "was not over within 0s: it is running and goes on"),
-            (RunState::Absent, "was not over within 0s: no aggregator exists yet; see"),
+            (
+                RunState::Told(Run::default()),
+                "was not over within 0s: it is running and goes on",
+            ),
+            (
+                RunState::Absent,
+                "was not over within 0s: no aggregator exists yet; see",
+            ),
         ] {
             late.latest = Some(state);
             let error = late.timeout().to_string();
@@ -344,7 +433,13 @@ mod tests {
         assert!(follower.take(stuck).unwrap().is_none());
         assert_eq!(follower.stuck, until, "the time counts from the first");
         follower.stuck = Some(Instant::now());
-        assert!(follower.tick().unwrap_err().to_string().contains("no image"));
+        assert!(
+            follower
+                .tick()
+                .unwrap_err()
+                .to_string()
+                .contains("no image")
+        );
         follower.take(RunState::Told(Run::default())).unwrap();
         assert_eq!(follower.stuck, None);
     }

@@ -10,7 +10,9 @@ use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider};
+use ureq::tls::{
+    Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig, TlsConfigBuilder, TlsProvider,
+};
 
 use super::Error;
 use crate::env;
@@ -36,8 +38,12 @@ impl Access {
     /// Reads a worker's environment: `AGGREGATOR_URL` and `CA_CERT`, with either `SONOBUOY_TOKEN_FILE` or `CLIENT_CERT`
     /// and `CLIENT_KEY`.
     pub fn from_env() -> Result<Self, Error> {
-        Self::read(|name| std::env::var(name).ok())
-            .map_err(|missing| Error::Settings(format!("not set in the environment: {}", missing.join(", "))))
+        Self::read(|name| std::env::var(name).ok()).map_err(|missing| {
+            Error::Settings(format!(
+                "not set in the environment: {}",
+                missing.join(", ")
+            ))
+        })
     }
 
     /// Reads the same variables through `lookup`; an empty value counts as missing. `Err` names the missing variable.
@@ -57,9 +63,15 @@ impl Access {
             (env::CLIENT_CERT, &access.client_cert, !asks),
             (env::CLIENT_KEY, &access.client_key, !asks),
         ];
-        let missing = needed.iter().filter(|(_, value, needed)| *needed && value.is_empty());
+        let missing = needed
+            .iter()
+            .filter(|(_, value, needed)| *needed && value.is_empty());
         let missing: Vec<_> = missing.map(|(name, ..)| *name).collect();
-        if missing.is_empty() { Ok(access) } else { Err(missing) }
+        if missing.is_empty() {
+            Ok(access)
+        } else {
+            Err(missing)
+        }
     }
 
     /// Whether a certificate has to be requested.
@@ -70,10 +82,16 @@ impl Access {
     /// Scheme and authority, without path.
     pub(super) fn base(&self) -> Result<String, Error> {
         let wrong = |what: &str| {
-            Error::Settings(format!("`{}` is not a valid aggregator address: {what}", self.aggregator_url))
+            Error::Settings(format!(
+                "`{}` is not a valid aggregator address: {what}",
+                self.aggregator_url
+            ))
         };
-        let uri: ureq::http::Uri =
-            self.aggregator_url.trim().parse().map_err(|error| wrong(&format!("{error}")))?;
+        let uri: ureq::http::Uri = self
+            .aggregator_url
+            .trim()
+            .parse()
+            .map_err(|error| wrong(&format!("{error}")))?;
         if uri.scheme_str() != Some("https") {
             return Err(wrong("it must start with `https://`"));
         }
@@ -126,14 +144,17 @@ impl Credentials {
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())
             .map_err(settings("the client key is not a PEM private key"))?;
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(authority).map_err(settings("cannot trust the certificate of the authority"))?;
-        let mut config =
-            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(settings("cannot set up TLS"))?
-                .with_root_certificates(roots)
-                .with_client_auth_cert(vec![certificate], key)
-                .map_err(settings("cannot use client certificate and key"))?;
+        roots
+            .add(authority)
+            .map_err(settings("cannot trust the certificate of the authority"))?;
+        let mut config = rustls::ClientConfig::builder_with_provider(Arc::new(
+            rustls::crypto::ring::default_provider(),
+        ))
+        .with_safe_default_protocol_versions()
+        .map_err(settings("cannot set up TLS"))?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(vec![certificate], key)
+        .map_err(settings("cannot use client certificate and key"))?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(config))
     }
@@ -152,7 +173,9 @@ fn certificate(pem: &str, what: &str) -> Result<CertificateDer<'static>, Error> 
 /// Version 1 and an empty subject.
 const VERSION_AND_SUBJECT: &[u8] = &[0x02, 0x01, 0x00, 0x30, 0x00];
 const NO_ATTRIBUTES: &[u8] = &[0xa0, 0x00];
-const ECDSA_WITH_SHA256: &[u8] = &[0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
+const ECDSA_WITH_SHA256: &[u8] = &[
+    0x30, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02,
+];
 const SEQUENCE: u8 = 0x30;
 const BIT_STRING: u8 = 0x03;
 
@@ -174,7 +197,10 @@ impl Key {
         let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, der.as_ref(), &random)
             .map_err(settings(failed))?;
         let public = key.public_key().as_ref();
-        let named = element(SEQUENCE, &[VERSION_AND_SUBJECT, P256_KEY, public, NO_ATTRIBUTES]);
+        let named = element(
+            SEQUENCE,
+            &[VERSION_AND_SUBJECT, P256_KEY, public, NO_ATTRIBUTES],
+        );
         let signature = key.sign(&random, &named).map_err(settings(failed))?;
         let proof = element(BIT_STRING, &[&[0], signature.as_ref()]);
         let request = element(SEQUENCE, &[&named, ECDSA_WITH_SHA256, &proof]);
@@ -189,7 +215,11 @@ impl Key {
 fn element(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let length = u8::try_from(content.len()).unwrap_or(u8::MAX);
-    let mut out = if length < 0x80 { vec![tag, length] } else { vec![tag, 0x81, length] };
+    let mut out = if length < 0x80 {
+        vec![tag, length]
+    } else {
+        vec![tag, 0x81, length]
+    };
     out.extend(content);
     out
 }
@@ -200,12 +230,35 @@ mod tests {
 
     #[test]
     fn address_is_https_with_a_host_and_without_path() {
-        let base = |url: &str| Access { aggregator_url: url.into(), ..Access::default() }.base().ok();
-        assert_eq!(base("https://10.0.0.1:8080").as_deref(), Some("https://10.0.0.1:8080"));
-        assert_eq!(base("https://[::1]:8080/api/v1/results").as_deref(), Some("https://[::1]:8080"));
-        assert_eq!(base("https://aggregator.ns.svc\n").as_deref(), Some("https://aggregator.ns.svc"));
+        let base = |url: &str| {
+            Access {
+                aggregator_url: url.into(),
+                ..Access::default()
+            }
+            .base()
+            .ok()
+        };
+        assert_eq!(
+            base("https://10.0.0.1:8080").as_deref(),
+            Some("https://10.0.0.1:8080")
+        );
+        assert_eq!(
+            base("https://[::1]:8080/api/v1/results").as_deref(),
+            Some("https://[::1]:8080")
+        );
+        assert_eq!(
+            base("https://aggregator.ns.svc\n").as_deref(),
+            Some("https://aggregator.ns.svc")
+        );
         assert_eq!(base("https://[::1]").as_deref(), Some("https://[::1]"));
-        for url in ["", "10.0.0.1:8080", "http://10.0.0.1:8080", "https://", "https://u:p@host", "/x"] {
+        for url in [
+            "",
+            "10.0.0.1:8080",
+            "http://10.0.0.1:8080",
+            "https://",
+            "https://u:p@host",
+            "/x",
+        ] {
             assert_eq!(base(url), None, "{url}");
         }
         for url in ["https://10.0.0.1:99999", "https://[::1]:x", "https://host:"] {
@@ -220,9 +273,16 @@ mod tests {
             "CLIENT_KEY" => Some(String::new()),
             _ => None,
         });
-        assert_eq!(missing, Err(vec!["AGGREGATOR_URL", "CLIENT_CERT", "CLIENT_KEY"]));
-        let with_token = Access::read(|name| Some(if name.starts_with("CLIENT") { "" } else { name }.into()));
-        assert!(with_token.is_ok_and(|access| access.asks()), "a token replaces certificate and key");
+        assert_eq!(
+            missing,
+            Err(vec!["AGGREGATOR_URL", "CLIENT_CERT", "CLIENT_KEY"])
+        );
+        let with_token =
+            Access::read(|name| Some(if name.starts_with("CLIENT") { "" } else { name }.into()));
+        assert!(
+            with_token.is_ok_and(|access| access.asks()),
+            "a token replaces certificate and key"
+        );
     }
 
     #[test]
@@ -231,14 +291,21 @@ mod tests {
             let error = access.tls().unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         };
-        let nonsense = Access { ca_cert: "nonsense".into(), ..Access::default() };
+        let nonsense = Access {
+            ca_cert: "nonsense".into(),
+            ..Access::default()
+        };
         check(nonsense, "certificate of the authority");
     }
 
     #[test]
     fn mismatched_key_is_an_error() {
-        let authority = sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
-        let (one, other) = (authority.client("one").unwrap(), authority.client("other").unwrap());
+        let authority =
+            sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
+        let (one, other) = (
+            authority.client("one").unwrap(),
+            authority.client("other").unwrap(),
+        );
         let access = |key: &str| Access {
             ca_cert: authority.certificate_pem(),
             client_cert: one.cert_pem.clone(),

@@ -55,9 +55,16 @@ pub(super) enum Trouble {
 
 impl<'a> Source<'a> {
     pub(super) fn bytes(name: &str, bytes: &'a [u8]) -> Self {
-        let version = Version { length: bytes.len() as u64, modified: None };
+        let version = Version {
+            length: bytes.len() as u64,
+            modified: None,
+        };
         let digest = Some((version, digest_text(base::sha256(bytes))));
-        Self { name: name.into(), kind: Kind::Bytes(bytes), digest }
+        Self {
+            name: name.into(),
+            kind: Kind::Bytes(bytes),
+            digest,
+        }
     }
 
     pub(super) fn file(path: &Path) -> Result<Self, Error> {
@@ -69,8 +76,16 @@ impl<'a> Source<'a> {
     /// The file that was opened as `path`.
     pub(super) fn opened(path: &Path, file: File) -> Result<Self, Error> {
         Self::regular(path, &file.metadata().map_err(Error::file(path))?)?;
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, kind: Kind::File(path.into(), file), digest: None })
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Self {
+            name,
+            kind: Kind::File(path.into(), file),
+            digest: None,
+        })
     }
 
     fn regular(path: &Path, metadata: &Metadata) -> Result<(), Error> {
@@ -85,11 +100,15 @@ impl<'a> Source<'a> {
     /// folder for temporary files if that one is full or read-only.
     pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, PackError> {
         let pack = |place: &Path| {
-            let inner = BufWriter::with_capacity(BUFFER, temp::file(place).map_err(PackError::Output)?);
+            let inner =
+                BufWriter::with_capacity(BUFFER, temp::file(place).map_err(PackError::Output)?);
             // After the file was created, which changes the folder.
             let survey = Survey::take(folder, path)?;
-            let (inner, digest) = archive::pack_open(folder, path, &survey, Hashing::new(inner))?.finish();
-            let file = inner.into_inner().map_err(|error| PackError::Output(error.into_error()))?;
+            let (inner, digest) =
+                archive::pack_open(folder, path, &survey, Hashing::new(inner))?.finish();
+            let file = inner
+                .into_inner()
+                .map_err(|error| PackError::Output(error.into_error()))?;
             Ok((file, digest))
         };
         // On Windows a file in the folder would still be listed.
@@ -99,7 +118,11 @@ impl<'a> Source<'a> {
             error => Err(error),
         });
         let (file, digest) = packed?;
-        let mut source = Self { name: PACKED_NAME.into(), kind: Kind::File(path.into(), file), digest: None };
+        let mut source = Self {
+            name: PACKED_NAME.into(),
+            kind: Kind::File(path.into(), file),
+            digest: None,
+        };
         let version = source.file_version().map_err(PackError::Output)?;
         source.digest = Some((version, digest_text(digest)));
         Ok(source)
@@ -128,9 +151,13 @@ impl<'a> Source<'a> {
     pub(super) fn differs((_, sent): &Sent, stored: &str) -> bool {
         let members = stored.split(',').map(str::trim);
         let is_sha256 = |member: &&str| {
-            member.get(..SHA256_KIND.len()).is_some_and(|kind| kind.eq_ignore_ascii_case(SHA256_KIND))
+            member
+                .get(..SHA256_KIND.len())
+                .is_some_and(|kind| kind.eq_ignore_ascii_case(SHA256_KIND))
         };
-        members.filter(is_sha256).any(|member| member[SHA256_KIND.len()..] != sent[SHA256_KIND.len()..])
+        members
+            .filter(is_sha256)
+            .any(|member| member[SHA256_KIND.len()..] != sent[SHA256_KIND.len()..])
     }
 
     /// Whether the file has changed since its digest was taken, or was removed.
@@ -150,7 +177,15 @@ impl<'a> Source<'a> {
             }
         };
         let (left, digest) = (version.length, Context::new(&SHA256));
-        Ok(Body { source: self, inner, version, left, digest, trouble: None, told: Instant::now() })
+        Ok(Body {
+            source: self,
+            inner,
+            version,
+            left,
+            digest,
+            trouble: None,
+            told: Instant::now(),
+        })
     }
 
     /// `Content-Disposition` as the original writes it, unquoted, if the name is a token; otherwise quoted or
@@ -162,10 +197,19 @@ impl<'a> Source<'a> {
             "attachment".into()
         } else if name.bytes().all(token) {
             format!("attachment;filename={name}")
-        } else if name.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ') {
-            format!("attachment;filename=\"{}\"", name.replace('\\', "\\\\").replace('"', "\\\""))
+        } else if name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() || byte == b' ')
+        {
+            format!(
+                "attachment;filename=\"{}\"",
+                name.replace('\\', "\\\\").replace('"', "\\\"")
+            )
         } else {
-            format!("attachment;filename*=utf-8''{}", base::percent_encoded(name))
+            format!(
+                "attachment;filename*=utf-8''{}",
+                base::percent_encoded(name)
+            )
         }
     }
 
@@ -192,14 +236,20 @@ impl<'a> Source<'a> {
 
     fn file_version(&self) -> io::Result<Version> {
         match &self.kind {
-            Kind::Bytes(bytes) => Ok(Version { length: bytes.len() as u64, modified: None }),
+            Kind::Bytes(bytes) => Ok(Version {
+                length: bytes.len() as u64,
+                modified: None,
+            }),
             Kind::File(_, file) => file.metadata().map(|metadata| Version::of(&metadata)),
         }
     }
 }
 
 fn digest_text(digest: Digest) -> String {
-    format!("{SHA256_KIND}:{}:", base64::engine::general_purpose::STANDARD.encode(digest))
+    format!(
+        "{SHA256_KIND}:{}:",
+        base64::engine::general_purpose::STANDARD.encode(digest)
+    )
 }
 
 /// The body of one attempt: exactly the announced length, digested on the way. Excess bytes are cut off; a shortfall is an
@@ -254,7 +304,8 @@ impl Read for Body<'_> {
         if count == 0 {
             return Err(self.end("was truncated while it was sent"));
         }
-        if count as u64 == self.left && !self.source.version().is_ok_and(|now| now == self.version) {
+        if count as u64 == self.left && !self.source.version().is_ok_and(|now| now == self.version)
+        {
             return Err(self.end("changed while it was sent"));
         }
         self.digest.update(&buffer[..count]);
@@ -281,7 +332,10 @@ mod tests {
         };
         check("results.tar.gz", "attachment;filename=results.tar.gz");
         check("", "attachment");
-        check("my report (1).xml", r#"attachment;filename="my report (1).xml""#);
+        check(
+            "my report (1).xml",
+            r#"attachment;filename="my report (1).xml""#,
+        );
         check(r#"a"b\c"#, r#"attachment;filename="a\"b\\c""#);
         check("größe", "attachment;filename*=utf-8''gr%C3%B6%C3%9Fe");
         check("a\nb", "attachment;filename*=utf-8''a%0Ab");
@@ -313,7 +367,10 @@ mod tests {
             let sent = body.sent().unwrap();
             for (stored, differs) in [
                 (digest.to_owned(), false),
-                (format!("sha-512=:AA==:, {}", digest.replace("sha", "SHA")), false),
+                (
+                    format!("sha-512=:AA==:, {}", digest.replace("sha", "SHA")),
+                    false,
+                ),
                 (format!("{digest}, crc-32=:AQIDBA==:"), false),
                 ("sha-512=:AA==:".into(), false),
                 (String::new(), false),
@@ -350,19 +407,28 @@ mod tests {
                 source.keep(sent);
                 assert!(source.digest().is_some() && !source.changed());
                 let later = SystemTime::now() + Duration::from_secs(9);
-                File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
+                File::options()
+                    .write(true)
+                    .open(&path)
+                    .unwrap()
+                    .set_modified(later)
+                    .unwrap();
                 assert!(source.digest().is_none() && source.changed());
             }
         };
         let write = |text: &'static str| {
             let file = File::options().write(true).open(&path).unwrap();
             file.set_len(text.len() as u64).unwrap();
-            file.set_modified(SystemTime::now() + Duration::from_secs(text.len() as u64)).unwrap();
+            file.set_modified(SystemTime::now() + Duration::from_secs(text.len() as u64))
+                .unwrap();
         };
         check(&|| {}, None);
         check(&|| write("abc"), Some("was truncated while it was sent"));
         check(&|| write("xyzxyz"), Some("changed while it was sent"));
-        check(&|| write("longer than before"), Some("changed while it was sent"));
+        check(
+            &|| write("longer than before"),
+            Some("changed while it was sent"),
+        );
         // Replacing the file does not affect the open one.
         let replace = || {
             std::fs::remove_file(&path).unwrap();
@@ -382,7 +448,11 @@ mod tests {
         impl Read for Broken {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
                 self.0 -= 1;
-                if self.0 > 0 { Err(io::Error::from_raw_os_error(5)) } else { Ok(buffer.len()) }
+                if self.0 > 0 {
+                    Err(io::Error::from_raw_os_error(5))
+                } else {
+                    Ok(buffer.len())
+                }
             }
         }
         let source = Source::bytes("a", b"123");
@@ -427,7 +497,13 @@ mod tests {
 
     #[test]
     fn folders_and_missing_paths_are_no_files() {
-        assert!(matches!(Source::file(Path::new("/")), Err(Error::File { .. })));
-        assert!(matches!(Source::file(Path::new("/does/not/exist")), Err(Error::File { .. })));
+        assert!(matches!(
+            Source::file(Path::new("/")),
+            Err(Error::File { .. })
+        ));
+        assert!(matches!(
+            Source::file(Path::new("/does/not/exist")),
+            Err(Error::File { .. })
+        ));
     }
 }

@@ -61,7 +61,13 @@ impl Channel {
         } else {
             held.agent = Some(agent(access.tls()?));
         }
-        Ok(Self { access: access.clone(), base, guest, held: held.into(), requesting: Mutex::default() })
+        Ok(Self {
+            access: access.clone(),
+            base,
+            guest,
+            held: held.into(),
+            requesting: Mutex::default(),
+        })
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -81,7 +87,9 @@ impl Channel {
         let mut held = lock(&self.held);
         held.closed = true;
         held.agent.take().into_iter().for_each(Agent::shutdown);
-        self.guest.iter().for_each(|(guest, _)| guest.clone().shutdown());
+        self.guest
+            .iter()
+            .for_each(|(guest, _)| guest.clone().shutdown());
     }
 
     /// An agent with a certificate that the aggregator accepts.
@@ -134,8 +142,8 @@ impl Channel {
         let path = &self.access.token_file;
         // Read each time, since Kubernetes replaces the token before it expires.
         let token = std::fs::read_to_string(path);
-        let token =
-            token.map_err(|source| Failed::again(format!("cannot read the token `{path}`: {source}")))?;
+        let token = token
+            .map_err(|source| Failed::again(format!("cannot read the token `{path}`: {source}")))?;
         let sent = guest
             .post(&url)
             .header(AUTHORIZATION, format!("Bearer {}", token.trim()))
@@ -146,22 +154,34 @@ impl Channel {
             .send(key.request_pem.as_bytes());
         let response = sent.map_err(|error| error::judge_error(&url, error))?;
         let after = error::after(response.headers());
-        let renew = response.headers().get(RENEW_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
+        let renew = response
+            .headers()
+            .get(RENEW_HEADER)
+            .and_then(|text| text.to_str().ok()?.parse().ok());
         let answer = answer(response, MAX_CERTIFICATE_BYTES);
         if answer.status != 200 {
             return Err(error::judge_certificate(&url, answer, after));
         }
         let client_key = key.key_pem.clone();
-        let access = Access { client_cert: answer.text, client_key, ..self.access.clone() };
+        let access = Access {
+            client_cert: answer.text,
+            client_key,
+            ..self.access.clone()
+        };
         let tls = access.tls()?;
-        Ok((agent(tls), renew.map_or(DEFAULT_RENEWAL, Duration::from_secs)))
+        Ok((
+            agent(tls),
+            renew.map_or(DEFAULT_RENEWAL, Duration::from_secs),
+        ))
     }
 }
 
 impl Held {
     /// The current agent, unless its certificate is due for renewal.
     fn fresh(&self) -> Option<Agent> {
-        let due = self.renew_at.is_some_and(|renew_at| renew_at <= Instant::now());
+        let due = self
+            .renew_at
+            .is_some_and(|renew_at| renew_at <= Instant::now());
         self.agent.clone().filter(|_| !due)
     }
 }
@@ -202,9 +222,15 @@ impl<T: Transport> Connector<T> for GatheringConnector {
         details: &ConnectionDetails<'_>,
         chained: Option<T>,
     ) -> Result<Option<Self::Out>, ureq::Error> {
-        let buffers =
-            LazyBuffers::new(details.config.input_buffer_size(), details.config.output_buffer_size());
-        Ok(chained.map(|transport| Gathering { transport, buffers, gathered: 0 }))
+        let buffers = LazyBuffers::new(
+            details.config.input_buffer_size(),
+            details.config.output_buffer_size(),
+        );
+        Ok(chained.map(|transport| Gathering {
+            transport,
+            buffers,
+            gathered: 0,
+        }))
     }
 }
 
@@ -310,6 +336,13 @@ impl Resolver for CallerResolver {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        self.0.resolve(uri, config, NextTimeout { after: time::Duration::NotHappening, ..timeout })
+        self.0.resolve(
+            uri,
+            config,
+            NextTimeout {
+                after: time::Duration::NotHappening,
+                ..timeout
+            },
+        )
     }
 }

@@ -77,7 +77,10 @@ pub enum Error {
 impl Error {
     /// Adds the path to an error of the system.
     pub(super) fn file(path: &std::path::Path) -> impl FnOnce(std::io::Error) -> Self {
-        |source| Self::File { path: path.to_owned(), source }
+        |source| Self::File {
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 
@@ -86,22 +89,40 @@ impl fmt::Display for Error {
         match self {
             Self::Settings(why) => f.write_str(why),
             Self::File { path, source } => write!(f, "cannot read `{}`: {source}", path.display()),
-            Self::Certificate { url, why } => write!(f, "cannot establish trust with `{url}`: {why}"),
+            Self::Certificate { url, why } => {
+                write!(f, "cannot establish trust with `{url}`: {why}")
+            }
             Self::Refused { what, status, text } if text.is_empty() => {
                 write!(f, "the aggregator refused the {what} with status {status}")
             }
             Self::Refused { what, status, text } => {
-                write!(f, "the aggregator refused the {what} with status {status}: {text}")
+                write!(
+                    f,
+                    "the aggregator refused the {what} with status {status}: {text}"
+                )
             }
             Self::Transport { url, why } => write!(f, "cannot reach `{url}`: {why}"),
             Self::Damaged { url } => {
-                write!(f, "`{url}` stored different bytes than were sent: its memory or disk may be faulty")
+                write!(
+                    f,
+                    "`{url}` stored different bytes than were sent: its memory or disk may be faulty"
+                )
             }
-            Self::GaveUp { url, attempts, limit, why } => {
+            Self::GaveUp {
+                url,
+                attempts,
+                limit,
+                why,
+            } => {
                 let limit = base::clock::duration(*limit);
-                write!(f, "gave up on `{url}` after {attempts} attempts in {limit}; last error: {why}")
+                write!(
+                    f,
+                    "gave up on `{url}` after {attempts} attempts in {limit}; last error: {why}"
+                )
             }
-            Self::Stopped { why } => write!(f, "stopped before it could be sent; last error: {why}"),
+            Self::Stopped { why } => {
+                write!(f, "stopped before it could be sent; last error: {why}")
+            }
         }
     }
 }
@@ -139,7 +160,11 @@ impl Default for Retry {
 impl Retry {
     /// A random pause after the `attempt`-th failure, up to the bound of that attempt.
     pub(super) fn pause(&self, attempt: u32) -> Duration {
-        Backoff { first: self.first, max: self.max }.pause(attempt)
+        Backoff {
+            first: self.first,
+            max: self.max,
+        }
+        .pause(attempt)
     }
 }
 
@@ -160,7 +185,11 @@ pub(super) enum Failed {
 
 impl Failed {
     pub(super) fn again(why: String) -> Self {
-        Self::Again { why, after: None, is_changed: false }
+        Self::Again {
+            why,
+            after: None,
+            is_changed: false,
+        }
     }
 
     /// The cause, for display.
@@ -200,13 +229,16 @@ pub(super) fn judge_answer(
     let answer = answer(response, MAX_ANSWER_BYTES);
     match answer.status {
         409 => Ok(Submitted::AlreadyThere),
-        status if is_cut => {
-            Err(Failed::again(format!("`{url}` answered {status} {} before all was sent", answer.text)))
-        }
+        status if is_cut => Err(Failed::again(format!(
+            "`{url}` answered {status} {} before all was sent",
+            answer.text
+        ))),
         200..=299 => Ok(Submitted::Accepted),
-        400 | 500..=599 if changed() => {
-            Err(Failed::Again { why: "the file changed while it was sent".into(), after, is_changed: true })
-        }
+        400 | 500..=599 if changed() => Err(Failed::Again {
+            why: "the file changed while it was sent".into(),
+            after,
+            is_changed: true,
+        }),
         408 | 425 | 429 | 500..=599 if !is_final => Err(again(url, &answer, after)),
         _ => Err(refused("result", answer)),
     }
@@ -221,11 +253,20 @@ pub(super) fn judge_certificate(url: &str, answer: Answer, after: Option<Duratio
 }
 
 fn again(url: &str, Answer { status, text }: &Answer, after: Option<Duration>) -> Failed {
-    Failed::Again { why: format!("`{url}` answered {status} {text}"), after, is_changed: false }
+    Failed::Again {
+        why: format!("`{url}` answered {status} {text}"),
+        after,
+        is_changed: false,
+    }
 }
 
 fn refused(what: &str, Answer { status, text }: Answer) -> Failed {
-    Error::Refused { what: what.into(), status, text }.into()
+    Error::Refused {
+        what: what.into(),
+        status,
+        text,
+    }
+    .into()
 }
 
 /// Whether the aggregator rejected the client's certificate, in the handshake or afterwards.
@@ -241,7 +282,11 @@ pub(super) fn judge_error(url: &str, error: ureq::Error) -> Failed {
     if let Some(tls) = tls_error(&error)
         && lasting(tls)
     {
-        return Error::Certificate { url: url.into(), why: tls.to_string() }.into();
+        return Error::Certificate {
+            url: url.into(),
+            why: tls.to_string(),
+        }
+        .into();
     }
     match error {
         ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::RequireHttpsOnly(_) => {
@@ -286,12 +331,17 @@ mod tests {
         let check = |status, never, changed, expected: &str| {
             let answer = || {
                 let response = Response::builder().status(status);
-                let response = if never { response.header(FINAL_HEADER, "true") } else { response };
+                let response = if never {
+                    response.header(FINAL_HEADER, "true")
+                } else {
+                    response
+                };
                 response.body(Body::builder().data("")).unwrap()
             };
-            for (is_cut, expected) in
-                [(false, expected), (true, if status == 409 { "there" } else { "again" })]
-            {
+            for (is_cut, expected) in [
+                (false, expected),
+                (true, if status == 409 { "there" } else { "again" }),
+            ] {
                 let seen = match judge_answer("https://a", answer(), is_cut, || changed) {
                     Ok(Submitted::Accepted) => "accepted",
                     Ok(Submitted::AlreadyThere) => "there",
@@ -330,17 +380,44 @@ mod tests {
         let check = |error: rustls::Error, is_final| {
             let error = std::io::Error::new(std::io::ErrorKind::InvalidData, error);
             let outcome = judge_error("https://a", ureq::Error::Io(error));
-            assert_eq!(matches!(outcome, Failed::Final(Error::Certificate { .. })), is_final);
+            assert_eq!(
+                matches!(outcome, Failed::Final(Error::Certificate { .. })),
+                is_final
+            );
         };
-        check(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer), true);
-        check(rustls::Error::InvalidCertificate(CertificateError::NotValidForName), true);
-        check(rustls::Error::InvalidCertificate(CertificateError::NotValidYet), false);
-        check(rustls::Error::InvalidCertificate(CertificateError::Expired), false);
-        check(rustls::Error::AlertReceived(AlertDescription::UnknownCA), true);
-        check(rustls::Error::AlertReceived(AlertDescription::CertificateExpired), false);
-        check(rustls::Error::AlertReceived(AlertDescription::InternalError), false);
+        check(
+            rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer),
+            true,
+        );
+        check(
+            rustls::Error::InvalidCertificate(CertificateError::NotValidForName),
+            true,
+        );
+        check(
+            rustls::Error::InvalidCertificate(CertificateError::NotValidYet),
+            false,
+        );
+        check(
+            rustls::Error::InvalidCertificate(CertificateError::Expired),
+            false,
+        );
+        check(
+            rustls::Error::AlertReceived(AlertDescription::UnknownCA),
+            true,
+        );
+        check(
+            rustls::Error::AlertReceived(AlertDescription::CertificateExpired),
+            false,
+        );
+        check(
+            rustls::Error::AlertReceived(AlertDescription::InternalError),
+            false,
+        );
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        assert!(matches!(judge_error("https://a", ureq::Error::Io(refused)), Failed::Again { .. }));
+        assert!(matches!(
+            judge_error("https://a", ureq::Error::Io(refused)),
+            Failed::Again { .. }
+        ));
     }
 
     #[test]

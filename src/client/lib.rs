@@ -42,8 +42,8 @@ use ureq::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE, EXPE
 use ureq::{Agent, SendBody};
 
 use crate::protocol::{
-    CONTAINERS_HEADER, ContainersEnd, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, Progress, ResultId,
-    TROUBLE_HEADER,
+    CONTAINERS_HEADER, ContainersEnd, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, Progress,
+    ResultId, TROUBLE_HEADER,
 };
 use base::archive::{PackError, Survey};
 use base::clock;
@@ -122,7 +122,12 @@ impl Client {
 
     /// A client for `id`. Checks certificates and key, so no later call fails because of them.
     pub fn new(access: &Access, id: ResultId) -> Result<Self, Error> {
-        Ok(Self { channel: Arc::new(Channel::new(access)?), id, retry: Retry::default(), stop: Stop::new() })
+        Ok(Self {
+            channel: Arc::new(Channel::new(access)?),
+            id,
+            retry: Retry::default(),
+            stop: Stop::new(),
+        })
     }
 
     /// Sets the time limit and pauses of retries.
@@ -189,7 +194,11 @@ impl Client {
         let url = self.channel.url(&self.id.progress_path());
         self.send_once(&url, |agent| {
             let request = agent.post(&url).header(CONTENT_TYPE, "application/json");
-            request.config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().send(json)
+            request
+                .config()
+                .timeout_global(Some(SHORT_REQUEST_TIMEOUT))
+                .build()
+                .send(json)
         })
         .map(|response| answer(response, MAX_ANSWER_BYTES))
     }
@@ -199,7 +208,10 @@ impl Client {
     /// sent: the aggregator treats a longer silence as a failure.
     pub fn heartbeat(&self) -> Result<Option<ContainersEnd>, Error> {
         let response = self.check_health(None)?;
-        let header = response.headers().get(CONTAINERS_HEADER).and_then(|value| value.to_str().ok());
+        let header = response
+            .headers()
+            .get(CONTAINERS_HEADER)
+            .and_then(|value| value.to_str().ok());
         let containers = header.and_then(ContainersEnd::parse);
         self.expect_success(answer(response, MAX_ANSWER_BYTES), "heartbeat")?;
         Ok(containers)
@@ -214,7 +226,11 @@ impl Client {
                 let trouble = base::visible::cut_bytes(trouble, MAX_TROUBLE_BYTES);
                 request = request.header(TROUBLE_HEADER, base::percent_encoded(&trouble));
             }
-            request.config().timeout_global(Some(SHORT_REQUEST_TIMEOUT)).build().call()
+            request
+                .config()
+                .timeout_global(Some(SHORT_REQUEST_TIMEOUT))
+                .build()
+                .call()
         })
     }
 
@@ -239,7 +255,11 @@ impl Client {
             text: "the response has no date".into(),
         })?;
         let (offset_seconds, uncertainty_seconds) = offset;
-        Ok(Clock { offset_seconds, uncertainty_seconds, latency_ms })
+        Ok(Clock {
+            offset_seconds,
+            uncertainty_seconds,
+            latency_ms,
+        })
     }
 
     /// Aborts requests in other threads, and makes later ones fail.
@@ -250,7 +270,10 @@ impl Client {
     fn agent(&self, url: &str) -> Result<Agent, Error> {
         self.channel.agent().map_err(|failed| match failed {
             Failed::Final(error) => error,
-            Failed::Again { why, .. } => Error::Transport { url: url.into(), why },
+            Failed::Again { why, .. } => Error::Transport {
+                url: url.into(),
+                why,
+            },
         })
     }
 
@@ -264,7 +287,10 @@ impl Client {
         if error::distrusted(&sent) {
             self.channel.forget();
         }
-        sent.map_err(|source| Error::Transport { url: url.into(), why: source.to_string() })
+        sent.map_err(|source| Error::Transport {
+            url: url.into(),
+            why: source.to_string(),
+        })
     }
 
     /// Packs a folder; once more after each change of it.
@@ -281,7 +307,10 @@ impl Client {
                 return Err(unsteady(&changed, "packed"));
             }
             let why = format!("`{}` changed while it was packed", changed.display());
-            log::warn!("attempt {changes} to pack the result of {} failed: {why}", self.id);
+            log::warn!(
+                "attempt {changes} to pack the result of {} failed: {why}",
+                self.id
+            );
             if changes == 1 {
                 self.report_trouble(&why);
             }
@@ -311,7 +340,10 @@ impl Client {
                     survey.bytes,
                     largest.display()
                 );
-                Err(Error::file(path)(io::Error::new(io::ErrorKind::FileTooLarge, why)))
+                Err(Error::file(path)(io::Error::new(
+                    io::ErrorKind::FileTooLarge,
+                    why,
+                )))
             }
             _ => Ok(()),
         }
@@ -326,7 +358,11 @@ impl Client {
             let (why, after, is_changed) = match self.attempt(&url, source, is_error) {
                 Ok(submitted) => return Ok(submitted),
                 Err(Failed::Final(error)) => return Err(error),
-                Err(Failed::Again { why, after, is_changed }) => (why, after, is_changed),
+                Err(Failed::Again {
+                    why,
+                    after,
+                    is_changed,
+                }) => (why, after, is_changed),
             };
             changes += u32::from(is_changed);
             if changes >= MAX_CHANGES {
@@ -337,22 +373,37 @@ impl Client {
             }
             let left = self.retry.limit.saturating_sub(started.elapsed());
             if left.is_zero() {
-                return Err(Error::GaveUp { url, attempts: attempt, limit: self.retry.limit, why });
+                return Err(Error::GaveUp {
+                    url,
+                    attempts: attempt,
+                    limit: self.retry.limit,
+                    why,
+                });
             }
             // Clients that a busy server rejected together must not all return at the same moment.
-            let mut pause = after.unwrap_or_default().saturating_add(self.retry.pause(attempt));
+            let mut pause = after
+                .unwrap_or_default()
+                .saturating_add(self.retry.pause(attempt));
             if is_changed {
                 pause += change_pause(changes);
             }
             let pause = pause.min(left);
-            log::warn!("attempt {attempt} to submit {} failed, retrying in {pause:.1?}: {why}", self.id);
+            log::warn!(
+                "attempt {attempt} to submit {} failed, retrying in {pause:.1?}: {why}",
+                self.id
+            );
             if self.stop.wait(pause) {
                 return Err(Error::Stopped { why });
             }
         }
     }
 
-    fn attempt(&self, url: &str, source: &mut Source<'_>, is_error: bool) -> Result<Submitted, Failed> {
+    fn attempt(
+        &self,
+        url: &str,
+        source: &mut Source<'_>,
+        is_error: bool,
+    ) -> Result<Submitted, Failed> {
         let mut body = source.body()?;
         let agent = self.channel.agent()?;
         let mut request = agent
@@ -373,22 +424,31 @@ impl Client {
         let response = request.send(SendBody::from_reader(&mut body));
         let (trouble, is_cut, sent) = (body.trouble.take(), body.is_cut(), body.sent());
         if error::distrusted(&response) && self.channel.forget() {
-            return Err(Failed::again("the aggregator rejected the certificate".into()));
+            return Err(Failed::again(
+                "the aggregator rejected the certificate".into(),
+            ));
         }
         let outcome = match response {
             Ok(response) => {
-                let stored = response.headers().get(DIGEST_HEADER).and_then(|text| text.to_str().ok());
-                let damaged =
-                    sent.as_ref().zip(stored).is_some_and(|(sent, stored)| Source::differs(sent, stored));
+                let stored = response
+                    .headers()
+                    .get(DIGEST_HEADER)
+                    .and_then(|text| text.to_str().ok());
+                let damaged = sent
+                    .as_ref()
+                    .zip(stored)
+                    .is_some_and(|(sent, stored)| Source::differs(sent, stored));
                 if damaged && response.status().is_success() {
                     return Err(Error::Damaged { url: url.into() }.into());
                 }
                 error::judge_answer(url, response, is_cut, || source.changed())
             }
             Err(error) => Err(match trouble {
-                Some(Trouble::Changed(why)) => {
-                    Failed::Again { why: format!("`{}` {why}", source.name), after: None, is_changed: true }
-                }
+                Some(Trouble::Changed(why)) => Failed::Again {
+                    why: format!("`{}` {why}", source.name),
+                    after: None,
+                    is_changed: true,
+                },
                 // The aggregator is not at fault, so retrying later is useless.
                 Some(Trouble::Unreadable(error)) => Error::file(source.path())(error).into(),
                 None => error::judge_error(url, error),
@@ -440,6 +500,13 @@ fn answer(response: Response<ureq::Body>, limit: u64) -> Answer {
     let status = response.status().as_u16();
     let mut text = Vec::new();
     // A partial read only shortens a message.
-    let _ = response.into_body().into_reader().take(limit).read_to_end(&mut text);
-    Answer { status, text: String::from_utf8_lossy(&text).trim().to_owned() }
+    let _ = response
+        .into_body()
+        .into_reader()
+        .take(limit)
+        .read_to_end(&mut text);
+    Answer {
+        status,
+        text: String::from_utf8_lossy(&text).trim().to_owned(),
+    }
 }

@@ -70,19 +70,29 @@ impl ResultId {
                 return Ok(id);
             }
         }
-        let missing = || Error::Settings(format!("not set in the environment: {}", env::RESULT_TYPE));
+        let missing =
+            || Error::Settings(format!("not set in the environment: {}", env::RESULT_TYPE));
         let plugin = given(env::RESULT_TYPE).ok_or_else(missing)?;
-        Ok(given(env::NODE_NAME).map_or_else(|| Self::global(&plugin), |node| Self::on_node(&plugin, node)))
+        Ok(given(env::NODE_NAME).map_or_else(
+            || Self::global(&plugin),
+            |node| Self::on_node(&plugin, node),
+        ))
     }
 
     /// The result of `plugin` on `node`.
     pub fn on_node(plugin: impl Into<String>, node: impl Into<String>) -> Self {
-        Self { plugin: plugin.into(), node: node.into() }
+        Self {
+            plugin: plugin.into(),
+            node: node.into(),
+        }
     }
 
     /// The result of `plugin` for the whole cluster.
     pub fn global(plugin: impl Into<String>) -> Self {
-        Self { plugin: plugin.into(), node: GLOBAL.into() }
+        Self {
+            plugin: plugin.into(),
+            node: GLOBAL.into(),
+        }
     }
 
     /// Whether the result is for the whole cluster.
@@ -109,7 +119,11 @@ impl ResultId {
         if self.is_global() {
             format!("{API}/{kind}/global/{}", percent_encoded(&self.plugin))
         } else {
-            format!("{API}/{kind}/by-node/{}/{}", percent_encoded(&self.node), percent_encoded(&self.plugin))
+            format!(
+                "{API}/{kind}/by-node/{}/{}",
+                percent_encoded(&self.node),
+                percent_encoded(&self.plugin)
+            )
         }
     }
 }
@@ -137,7 +151,11 @@ impl Route {
     /// Reads the path of a request, still percent-encoded and without its query; `None` if it is not a route.
     /// `by_node`, an early spelling, is read as `by-node`.
     pub fn parse(path: &str) -> Option<Self> {
-        let segments: Vec<String> = path.strip_prefix('/')?.split('/').map(decode).collect::<Option<_>>()?;
+        let segments: Vec<String> = path
+            .strip_prefix('/')?
+            .split('/')
+            .map(decode)
+            .collect::<Option<_>>()?;
         let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
         let (kind, id) = match segments[..] {
             ["api", "v1", "certificate"] => return Some(Self::Certificate),
@@ -181,7 +199,9 @@ impl ContainersEnd {
 
     /// Reads the value of [`CONTAINERS_HEADER`]; `None` for one of a later version.
     pub fn parse(name: &str) -> Option<Self> {
-        [Self::Succeeded, Self::SucceededForGood].into_iter().find(|end| end.name() == name)
+        [Self::Succeeded, Self::SucceededForGood]
+            .into_iter()
+            .find(|end| end.name() == name)
     }
 }
 
@@ -266,24 +286,39 @@ impl Failure {
     pub fn new(id: ResultId, error: impl Into<String>) -> Self {
         let mut report = serde_json::Map::new();
         report.insert(ERROR.into(), serde_json::Value::String(error.into()));
-        Self { id, report, kind: FailureKind::Failed }
+        Self {
+            id,
+            report,
+            kind: FailureKind::Failed,
+        }
     }
 
     /// A result that no process can send.
     pub fn skipped(id: ResultId, why: &str) -> Self {
-        Self { kind: FailureKind::Skipped, ..Self::new(id, format!("{SKIPPED}{why}")) }
+        Self {
+            kind: FailureKind::Skipped,
+            ..Self::new(id, format!("{SKIPPED}{why}"))
+        }
     }
 
     /// A result that exceeded its time limit.
     pub fn timed_out(id: ResultId, why: &str) -> Self {
-        let mut failure = Self { kind: FailureKind::TimedOut, ..Self::new(id, TIMEOUT_SENTENCE) };
-        failure.report.insert(CAUSE.into(), format!("{TIMEOUT}: {why}").into());
+        let mut failure = Self {
+            kind: FailureKind::TimedOut,
+            ..Self::new(id, TIMEOUT_SENTENCE)
+        };
+        failure
+            .report
+            .insert(CAUSE.into(), format!("{TIMEOUT}: {why}").into());
         failure
     }
 
     /// A result that was lost with its node or pod.
     pub fn lost(id: ResultId, lost: &Lost) -> Self {
-        let mut failure = Self { kind: FailureKind::NodeLost, ..Self::new(id, lost.to_string()) };
+        let mut failure = Self {
+            kind: FailureKind::NodeLost,
+            ..Self::new(id, lost.to_string())
+        };
         if let Ok(lost) = serde_json::to_value(lost) {
             failure.report.insert("lost".into(), lost);
         }
@@ -306,11 +341,18 @@ impl Failure {
     pub fn error_in(report: &serde_json::Map<String, serde_json::Value>) -> &str {
         let text = |key: &str| report.get(key).and_then(serde_json::Value::as_str);
         let is_timeout = text(ERROR) == Some(TIMEOUT_SENTENCE);
-        text(CAUSE).filter(|_| is_timeout).or(text(ERROR)).unwrap_or_default()
+        text(CAUSE)
+            .filter(|_| is_timeout)
+            .or(text(ERROR))
+            .unwrap_or_default()
     }
 
     fn set_error(&mut self, message: String) {
-        let key = if self.kind == FailureKind::TimedOut { CAUSE } else { ERROR };
+        let key = if self.kind == FailureKind::TimedOut {
+            CAUSE
+        } else {
+            ERROR
+        };
         self.report.insert(key.into(), message.into());
     }
 }
@@ -373,14 +415,19 @@ pub struct Progress {
     #[serde(rename = "appendcompleted", skip_serializing_if = "is_default")]
     pub append_completed: i64,
     /// Incremental form: names of additional failed tests.
-    #[serde(rename = "appendfailing", skip_serializing_if = "Vec::is_empty", deserialize_with = "nullable")]
+    #[serde(
+        rename = "appendfailing",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "nullable"
+    )]
     pub append_failing: Vec<String>,
 }
 
 /// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or could be a path (`/`, `\`, NUL, only dots).
 fn decode(segment: &str) -> Option<String> {
     let text = base::percent_decoded(segment)?;
-    let harmless = !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\\', '\0']);
+    let harmless =
+        !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\\', '\0']);
     harmless.then_some(text)
 }
 
@@ -390,11 +437,17 @@ mod tests {
 
     #[test]
     fn time_limit_keeps_the_fixed_message_beside_its_cause() {
-        let failure = Failure::timed_out(ResultId::global("p"), "after 1h").because("node `n` is not ready");
+        let failure =
+            Failure::timed_out(ResultId::global("p"), "after 1h").because("node `n` is not ready");
         let mut finding = Finding::Failure(failure);
         finding.add(", while it ran x");
-        let Finding::Failure(failure) = finding else { unreachable!() };
-        assert_eq!(failure.error(), "node `n` is not ready; timeout: after 1h, while it ran x");
+        let Finding::Failure(failure) = finding else {
+            unreachable!()
+        };
+        assert_eq!(
+            failure.error(),
+            "node `n` is not ready; timeout: after 1h, while it ran x"
+        );
         assert_eq!(failure.report["error"], TIMEOUT_SENTENCE);
         assert_eq!(FailureKind::of(TIMEOUT_SENTENCE), FailureKind::TimedOut);
         // The report of a plugin may have a field of that name.
@@ -425,21 +478,32 @@ mod tests {
             };
             ResultId::read(lookup).ok()
         };
-        let [result, progress] =
-            ["results/global/q", "progress/global/r"].map(|path| format!("https://[::1]:8080/api/v1/{path}"));
+        let [result, progress] = ["results/global/q", "progress/global/r"]
+            .map(|path| format!("https://[::1]:8080/api/v1/{path}"));
         // `NODE_NAME` is set for plugins that run once, too.
         assert_eq!(told(&result, &progress), Some(ResultId::global("q")));
         assert_eq!(told("", &progress), Some(ResultId::global("r")));
-        assert_eq!(told("nonsense", "https://a/api/v1/certificate"), Some(ResultId::on_node("p", "n")));
+        assert_eq!(
+            told("nonsense", "https://a/api/v1/certificate"),
+            Some(ResultId::on_node("p", "n"))
+        );
     }
 
     #[test]
     fn paths_are_formatted_and_parsed() {
-        for id in
-            [ResultId::global("e2e"), ResultId::on_node("a.b_c", "node-1"), ResultId::on_node("p", "n ä%")]
-        {
-            assert_eq!(Route::parse(&id.result_path()), Some(Route::Result(id.clone())));
-            assert_eq!(Route::parse(&id.progress_path()), Some(Route::Progress(id.clone())));
+        for id in [
+            ResultId::global("e2e"),
+            ResultId::on_node("a.b_c", "node-1"),
+            ResultId::on_node("p", "n ä%"),
+        ] {
+            assert_eq!(
+                Route::parse(&id.result_path()),
+                Some(Route::Result(id.clone()))
+            );
+            assert_eq!(
+                Route::parse(&id.progress_path()),
+                Some(Route::Progress(id.clone()))
+            );
             assert_eq!(Route::parse(&id.health_path()), Some(Route::Health(id)));
         }
         assert_eq!(
@@ -489,9 +553,17 @@ mod tests {
 
     #[test]
     fn progress_ignores_unknown_keys_and_reads_null_lists() {
-        let progress: Progress =
-            serde_json::from_str(r#"{"msg":"m","total":3,"skipped":2,"failures":null,"appendcompleted":1}"#)
-                .unwrap();
-        assert_eq!((progress.total, progress.append_completed, progress.failures.len()), (3, 1, 0));
+        let progress: Progress = serde_json::from_str(
+            r#"{"msg":"m","total":3,"skipped":2,"failures":null,"appendcompleted":1}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            (
+                progress.total,
+                progress.append_completed,
+                progress.failures.len()
+            ),
+            (3, 1, 0)
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! The client against the server of this crate, over mutual TLS.
 
-#![allow(clippy::unwrap_used, reason = "clippy does not see that this is a test")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "clippy does not see that this is a test"
+)]
 
 use std::io::Read as _;
 use std::sync::Mutex;
@@ -38,7 +41,11 @@ fn seen(request: &mut Request<'_>) -> Seen {
 
 fn quick() -> Retry {
     let millis = Duration::from_millis;
-    Retry { limit: millis(5_000), first: millis(20), max: millis(100) }
+    Retry {
+        limit: millis(5_000),
+        first: millis(20),
+        max: millis(100),
+    }
 }
 
 /// Runs `work` with a client of a server that responds with `answer`.
@@ -51,7 +58,9 @@ fn with_server(answer: impl Fn(&mut Request<'_>) -> Response + Sync, work: impl 
     let stop = Stop::new();
     std::thread::scope(|scope| {
         scope.spawn(|| server.run(&stop, &answer).unwrap());
-        let client = Client::new(&access, ResultId::on_node("p", "n")).unwrap().with_retry(quick());
+        let client = Client::new(&access, ResultId::on_node("p", "n"))
+            .unwrap()
+            .with_retry(quick());
         // A failed check must end the server, too.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&client)));
         stop.stop();
@@ -84,15 +93,26 @@ fn bytes_errors_progress_and_heartbeats_follow_the_protocol() {
         Response::empty(200)
     };
     with_server(answer, |client| {
-        assert_eq!(client.submit_bytes("a b.json", b"{}").unwrap(), Submitted::Accepted);
+        assert_eq!(
+            client.submit_bytes("a b.json", b"{}").unwrap(),
+            Submitted::Accepted
+        );
         client.submit_error("no result").unwrap();
-        client.progress(&Progress { total: 2, ..Progress::default() }).unwrap();
+        client
+            .progress(&Progress {
+                total: 2,
+                ..Progress::default()
+            })
+            .unwrap();
         client.heartbeat().unwrap();
     });
     let log = log.into_inner().unwrap();
     assert_eq!(log[0].line, "PUT /api/v1/results/by-node/n/p");
     assert_eq!(log[0].content_type.as_deref(), Some("application/json"));
-    assert_eq!(log[0].disposition.as_deref(), Some("attachment;filename=\"a b.json\""));
+    assert_eq!(
+        log[0].disposition.as_deref(),
+        Some("attachment;filename=\"a b.json\"")
+    );
     assert!(log[0].digest.as_deref().unwrap().starts_with("sha-256=:"));
     assert!(!log[0].error);
     assert!(log[1].error);
@@ -105,25 +125,36 @@ fn bytes_errors_progress_and_heartbeats_follow_the_protocol() {
 fn problem_is_reported_before_it_is_a_failure() {
     let log = Mutex::new(Vec::new());
     let answer = |request: &mut Request<'_>| {
-        log.lock()
-            .unwrap()
-            .push((request.path.clone(), request.headers.get("x-sonobuoy-trouble").map(str::to_owned)));
+        log.lock().unwrap().push((
+            request.path.clone(),
+            request.headers.get("x-sonobuoy-trouble").map(str::to_owned),
+        ));
         Response::empty(200)
     };
     with_server(answer, |client| client.report_trouble("`ä` changed"));
     let path = "/api/v1/health/by-node/n/p".to_owned();
-    assert_eq!(log.into_inner().unwrap(), [(path, Some("%60%C3%A4%60%20changed".to_owned()))]);
+    assert_eq!(
+        log.into_inner().unwrap(),
+        [(path, Some("%60%C3%A4%60%20changed".to_owned()))]
+    );
 }
 
 #[test]
 fn folder_beyond_the_limit_is_refused_before_it_is_packed() {
     let dir = folder("large");
-    std::fs::File::create(dir.join("sparse")).unwrap().set_len(1 << 40).unwrap();
-    let answer =
-        |_: &mut Request<'_>| Response::empty(200).header("x-sonobuoy-folder-limit", "1099511627775");
+    std::fs::File::create(dir.join("sparse"))
+        .unwrap()
+        .set_len(1 << 40)
+        .unwrap();
+    let answer = |_: &mut Request<'_>| {
+        Response::empty(200).header("x-sonobuoy-folder-limit", "1099511627775")
+    };
     with_server(answer, |client| {
         let error = client.submit_directory(&dir).unwrap_err().to_string();
-        assert!(error.contains("have 1099511627776 bytes, more than 1099511627775"), "{error}");
+        assert!(
+            error.contains("have 1099511627776 bytes, more than 1099511627775"),
+            "{error}"
+        );
         assert!(error.contains("sparse"), "{error}");
     });
     std::fs::remove_dir_all(dir).unwrap();
@@ -144,12 +175,22 @@ fn folder_arrives_as_gzip_tar_and_leaves_no_file() {
     });
     let log = log.into_inner().unwrap();
     assert_eq!(log[0].content_type.as_deref(), Some("application/gzip"));
-    assert_eq!(log[0].disposition.as_deref(), Some("attachment;filename=results.tar.gz"));
+    assert_eq!(
+        log[0].disposition.as_deref(),
+        Some("attachment;filename=results.tar.gz")
+    );
     let mut tar = tar::Archive::new(flate2::read::MultiGzDecoder::new(log[0].body.as_slice()));
-    let names: Vec<_> =
-        tar.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().into_owned()).collect();
+    let names: Vec<_> = tar
+        .entries()
+        .unwrap()
+        .map(|entry| entry.unwrap().path().unwrap().into_owned())
+        .collect();
     assert_eq!(names, [Path::new("a.txt"), Path::new("sub")]);
-    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "nothing new in the folder");
+    assert_eq!(
+        std::fs::read_dir(&dir).unwrap().count(),
+        2,
+        "nothing new in the folder"
+    );
     std::fs::remove_dir_all(dir).unwrap();
 }
 
@@ -180,9 +221,14 @@ fn existing_result_is_a_success_and_early_refusal_final() {
         _ => Response::text(403, "not yours"),
     };
     with_server(answer, |client| {
-        assert_eq!(client.submit_bytes("a", b"x").unwrap(), Submitted::AlreadyThere);
+        assert_eq!(
+            client.submit_bytes("a", b"x").unwrap(),
+            Submitted::AlreadyThere
+        );
         match client.submit_bytes("a", &big) {
-            Err(Error::Refused { status: 403, text, .. }) => assert_eq!(text, "not yours"),
+            Err(Error::Refused {
+                status: 403, text, ..
+            }) => assert_eq!(text, "not yours"),
             other => panic!("{other:?}"),
         }
     });
@@ -192,16 +238,27 @@ fn existing_result_is_a_success_and_early_refusal_final() {
 fn absent_server_is_awaited_until_the_limit() {
     let authority = Authority::new(Duration::from_secs(60)).unwrap();
     // A released port has no listener.
-    let address = Server::bind("127.0.0.1:0").unwrap().local_addr().to_string();
-    let retry = Retry { limit: Duration::from_millis(300), ..quick() };
-    let client = Client::new(&access(&authority, &address), ResultId::global("p")).unwrap().with_retry(retry);
+    let address = Server::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .to_string();
+    let retry = Retry {
+        limit: Duration::from_millis(300),
+        ..quick()
+    };
+    let client = Client::new(&access(&authority, &address), ResultId::global("p"))
+        .unwrap()
+        .with_retry(retry);
     match client.submit_bytes("a", b"x") {
         Err(Error::GaveUp { attempts, .. }) => assert!(attempts > 2, "{attempts}"),
         other => panic!("{other:?}"),
     }
     let stop = Stop::new();
     stop.stop();
-    assert!(matches!(client.with_stop(stop).submit_bytes("a", b"x"), Err(Error::Stopped { .. })));
+    assert!(matches!(
+        client.with_stop(stop).submit_bytes("a", b"x"),
+        Err(Error::Stopped { .. })
+    ));
 }
 
 #[test]
@@ -209,11 +266,18 @@ fn server_of_another_authority_is_not_retried() {
     let answer = |_: &mut Request<'_>| Response::empty(200);
     let stranger = Authority::new(Duration::from_secs(60)).unwrap();
     with_server(answer, |client| {
-        let address = client.channel.url("").trim_start_matches("https://").to_owned();
+        let address = client
+            .channel
+            .url("")
+            .trim_start_matches("https://")
+            .to_owned();
         let started = Instant::now();
         let other = Client::new(&access(&stranger, &address), ResultId::global("p")).unwrap();
         let result = other.submit_bytes("a", b"x");
-        assert!(matches!(result, Err(Error::Certificate { .. })), "{result:?}");
+        assert!(
+            matches!(result, Err(Error::Certificate { .. })),
+            "{result:?}"
+        );
         assert!(started.elapsed() < Duration::from_secs(5));
     });
 }

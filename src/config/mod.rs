@@ -47,7 +47,11 @@ pub(crate) struct Run {
     /// Limits, including the selection of pod logs.
     pub limits: Limits,
     /// Requests per second while querying; 0 means the client's default.
-    #[serde(rename = "QPS", skip_serializing_if = "is_default", serialize_with = "short_float")]
+    #[serde(
+        rename = "QPS",
+        skip_serializing_if = "is_default",
+        serialize_with = "short_float"
+    )]
     pub qps: f64,
     /// Maximum burst of requests while querying.
     #[serde(skip_serializing_if = "is_default")]
@@ -89,10 +93,16 @@ pub(crate) struct Run {
     #[serde(skip_serializing_if = "is_default")]
     pub existing_service_account: bool,
     /// A file with registry credentials for the e2e tests.
-    #[serde(rename = "E2EDockerConfigFile", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        rename = "E2EDockerConfigFile",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub e2e_docker_config_file: String,
     /// The Pod Security level of the namespace.
-    #[serde(rename = "NamespacePSAEnforceLevel", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        rename = "NamespacePSAEnforceLevel",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub namespace_psa_enforce_level: String,
     /// The port inside a plugin pod for progress reports.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -112,7 +122,10 @@ pub(crate) struct Run {
     #[serde(skip_serializing_if = "is_default")]
     pub identity: IdentityMode,
     /// Maximum repetitions of a plugin's failed tests.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::attempts")]
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "read::attempts"
+    )]
     pub retry_failed: i64,
     /// Repetitions of what was lost with a node.
     #[serde(skip_serializing_if = "is_default")]
@@ -147,9 +160,15 @@ pub(crate) struct WorkerResources {
 impl Default for WorkerResources {
     fn default() -> Self {
         let quantities = |cpu: &str, memory: &str| {
-            BTreeMap::from([("cpu".to_owned(), cpu.to_owned()), ("memory".to_owned(), memory.to_owned())])
+            BTreeMap::from([
+                ("cpu".to_owned(), cpu.to_owned()),
+                ("memory".to_owned(), memory.to_owned()),
+            ])
         };
-        Self { requests: quantities("10m", "32Mi"), limits: quantities("500m", "256Mi") }
+        Self {
+            requests: quantities("10m", "32Mi"),
+            limits: quantities("500m", "256Mi"),
+        }
     }
 }
 
@@ -234,10 +253,16 @@ pub(crate) struct Redaction {
     #[serde(skip_serializing_if = "is_default")]
     pub off: bool,
     /// Patterns for names of environment variables.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::patterns")]
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "read::patterns"
+    )]
     pub env: Vec<String>,
     /// Patterns in logs and in any text of an object.
-    #[serde(skip_serializing_if = "is_default", deserialize_with = "read::text_patterns")]
+    #[serde(
+        skip_serializing_if = "is_default",
+        deserialize_with = "read::text_patterns"
+    )]
     pub text: Vec<String>,
     /// Whole values of objects.
     #[serde(skip_serializing_if = "is_default")]
@@ -282,7 +307,10 @@ impl Run {
             description: "DEFAULT".into(),
             version: names::VERSION.into(),
             results_dir: names::RESULTS_DIR.into(),
-            filters: Filters { namespaces: ".*".into(), label_selector: String::new() },
+            filters: Filters {
+                namespaces: ".*".into(),
+                label_selector: String::new(),
+            },
             limits: Limits {
                 pod_logs: PodLogs {
                     namespaces: "kube-system".into(),
@@ -300,7 +328,11 @@ impl Run {
                 timeout_seconds: 21600,
                 ..Server::default()
             },
-            plugin_search_path: texts(&["./plugins.d", "/etc/sonobuoy/plugins.d", "~/sonobuoy/plugins.d"]),
+            plugin_search_path: texts(&[
+                "./plugins.d",
+                "/etc/sonobuoy/plugins.d",
+                "~/sonobuoy/plugins.d",
+            ]),
             namespace: names::SONOBUOY.into(),
             worker_image: default_image(),
             image_pull_policy: "IfNotPresent".into(),
@@ -320,7 +352,11 @@ impl Run {
         defaults["Graces"] = json!(Grace::default());
         defaults["WorkerResources"] = json!(WorkerResources::default());
         schema::with_defaults(&mut schema, &defaults);
-        schema::describe(&mut schema, &["The run's configuration", "Graces", "Limits"], DOCUMENTATION);
+        schema::describe(
+            &mut schema,
+            &["The run's configuration", "Graces", "Limits"],
+            DOCUMENTATION,
+        );
         schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
         schema["title"] = json!("Configuration of a Sonobuoy run");
         schema
@@ -337,7 +373,10 @@ pub(crate) fn default_image() -> String {
     let registry = sys::variable("SONOBUOY_DEV_REPO");
     format!(
         "{}/sonobuoy:{}",
-        registry.as_deref().or(option_env!("SONOBUOY_REGISTRY")).unwrap_or("localhost"),
+        registry
+            .as_deref()
+            .or(option_env!("SONOBUOY_REGISTRY"))
+            .unwrap_or("localhost"),
         names::VERSION
     )
 }

@@ -30,7 +30,11 @@ impl Run {
     /// unknown keys are ignored, and likely mistakes reported.
     pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         let whole = yaml::json(text)?;
-        let rules = Rules { any_case: true, former: FORMER, ..Rules::default() };
+        let rules = Rules {
+            any_case: true,
+            former: FORMER,
+            ..Rules::default()
+        };
         let read: Self = typed::read_over("", &whole, &json::value(self), &rules)?;
         let logs = &read.limits.pod_logs;
         if logs.since_seconds.is_some() && logs.since_time.is_some() {
@@ -38,7 +42,12 @@ impl Run {
                 .position
                 .error("`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one"));
         }
-        for (unknown, _) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Unknown) {
+        for (unknown, _) in rules
+            .ignored
+            .take()
+            .into_iter()
+            .filter(|(_, why)| *why != Ignored::Unknown)
+        {
             log::warn!("{unknown}; it is ignored");
         }
         *self = read;
@@ -52,9 +61,14 @@ impl Redaction {
         let whole = yaml::document(file)?;
         let mut entries = typed::entries("the rules", &whole)?.iter();
         if let Some((key, value)) = entries.find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
-            return Err(value.position.error(format!("`{}` is not a rule for a file", key.text)));
+            return Err(value
+                .position
+                .error(format!("`{}` is not a rule for a file", key.text)));
         }
-        let rules = Rules { any_case: true, ..Rules::default() };
+        let rules = Rules {
+            any_case: true,
+            ..Rules::default()
+        };
         let more: Self = typed::read_over("", &whole, &serde_json::Value::Null, &rules)?;
         self.off = false;
         self.env.extend(more.env);
@@ -71,11 +85,16 @@ fn checked<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
     why: impl Fn(&T) -> String,
 ) -> Result<T, D::Error> {
     let value = T::deserialize(value)?;
-    if is_valid(&value) { Ok(value) } else { Err(D::Error::custom(why(&value))) }
+    if is_valid(&value) {
+        Ok(value)
+    } else {
+        Err(D::Error::custom(why(&value)))
+    }
 }
 
 pub(super) fn uuid<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
-    let words = "may have letters, digits, `-`, `_` and `.`, at most 128, and does not begin with a dot";
+    let words =
+        "may have letters, digits, `-`, `_` and `.`, at most 128, and does not begin with a dot";
     let why = |id: &String| format!("is `{id}`; the ID of a run {words}");
     checked(value, |id| id.is_empty() || is_run(id), why)
 }
@@ -115,20 +134,35 @@ pub(super) fn pattern<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::
 }
 
 /// Quantities of Kubernetes, by resource.
-pub(super) fn quantities<'de, D: Deserializer<'de>>(value: D) -> Result<BTreeMap<String, String>, D::Error> {
-    let why = |_: &_| "has a quantity that Kubernetes does not know; write it as 2, 500m or 1Gi".into();
-    checked(value, |all: &BTreeMap<String, String>| all.values().all(|text| is_quantity(text)), why)
+pub(super) fn quantities<'de, D: Deserializer<'de>>(
+    value: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    let why =
+        |_: &_| "has a quantity that Kubernetes does not know; write it as 2, 500m or 1Gi".into();
+    checked(
+        value,
+        |all: &BTreeMap<String, String>| all.values().all(|text| is_quantity(text)),
+        why,
+    )
 }
 
 fn is_quantity(text: &str) -> bool {
-    const SUFFIXES: [&str; 14] = ["", "n", "u", "m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi"];
-    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    const SUFFIXES: [&str; 14] = [
+        "", "n", "u", "m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi",
+    ];
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     number.parse::<f64>().is_ok() && SUFFIXES.contains(&suffix)
 }
 
 pub(super) fn text<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
-    checked(value, |text: &String| !text.is_empty(), |_| "is empty".into())
+    checked(
+        value,
+        |text: &String| !text.is_empty(),
+        |_| "is empty".into(),
+    )
 }
 
 /// Patterns of a redaction rule.
@@ -136,7 +170,10 @@ pub(super) fn patterns<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<String
     #[derive(serde::Deserialize)]
     #[serde(transparent)]
     struct Pattern(#[serde(deserialize_with = "pattern")] String);
-    Ok(Vec::<Pattern>::deserialize(value)?.into_iter().map(|pattern| pattern.0).collect())
+    Ok(Vec::<Pattern>::deserialize(value)?
+        .into_iter()
+        .map(|pattern| pattern.0)
+        .collect())
 }
 
 /// Patterns for any text, which must not match everything.
@@ -147,19 +184,29 @@ pub(super) fn text_patterns<'de, D: Deserializer<'de>>(value: D) -> Result<Vec<S
     fn narrow<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
         let text = pattern(value)?;
         if pattern::compile(&text).is_ok_and(|pattern| pattern.is_match("")) {
-            return Err(D::Error::custom(format!(": `{text}` matches the empty string, and so everything")));
+            return Err(D::Error::custom(format!(
+                ": `{text}` matches the empty string, and so everything"
+            )));
         }
         Ok(text)
     }
-    Ok(Vec::<Pattern>::deserialize(value)?.into_iter().map(|pattern| pattern.0).collect())
+    Ok(Vec::<Pattern>::deserialize(value)?
+        .into_iter()
+        .map(|pattern| pattern.0)
+        .collect())
 }
 
 /// A time in the form that Kubernetes writes and accepts: whole seconds in UTC.
 pub(super) fn time<'de, D: Deserializer<'de>>(value: D) -> Result<Option<String>, D::Error> {
-    let Some(text) = Option::<String>::deserialize(value)? else { return Ok(None) };
+    let Some(text) = Option::<String>::deserialize(value)? else {
+        return Ok(None);
+    };
     let time = clock::parse_rfc3339(&text)
         .ok_or_else(|| D::Error::custom("is not a time; write it as 2006-01-02T15:04:05Z"))?;
-    Ok(Some(format!("{}Z", clock::rfc3339(time).split('.').next().unwrap_or_default())))
+    Ok(Some(format!(
+        "{}Z",
+        clock::rfc3339(time).split('.').next().unwrap_or_default()
+    )))
 }
 
 impl TryFrom<BTreeMap<String, String>> for Toleration {
@@ -173,12 +220,17 @@ impl TryFrom<BTreeMap<String, String>> for Toleration {
                 "operator" => &["Equal", "Exists"],
                 // The original keeps it and ignores it.
                 _ => {
-                    log::warn!("`{key}` of a toleration has no effect; it has key, value, effect, operator");
+                    log::warn!(
+                        "`{key}` of a toleration has no effect; it has key, value, effect, operator"
+                    );
                     continue;
                 }
             };
             if !value.is_empty() && !known.contains(&value.as_str()) {
-                return Err(format!("has the {key} `{value}`, but it must be one of {}", known.join(", ")));
+                return Err(format!(
+                    "has the {key} `{value}`, but it must be one of {}",
+                    known.join(", ")
+                ));
             }
         }
         Ok(Self(entries))
@@ -202,7 +254,8 @@ pub(crate) struct Environment<'e> {
 /// no search path): those get the default.
 pub(crate) fn load(environment: &Environment) -> anyhow::Result<Run> {
     let given = (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty());
-    let candidates = given.map_or_else(|| CANDIDATES.map(str::to_owned).to_vec(), |path| vec![path]);
+    let candidates =
+        given.map_or_else(|| CANDIDATES.map(str::to_owned).to_vec(), |path| vec![path]);
     for path in &candidates {
         if let Some(text) = base::found(std::fs::read_to_string(path)).at("cannot read", path)? {
             let mut run = Run::default();
@@ -211,7 +264,10 @@ pub(crate) fn load(environment: &Environment) -> anyhow::Result<Run> {
             return Ok(run);
         }
     }
-    bail!("no configuration: there is no `{}`; set SONOBUOY_CONFIG to one", candidates.join("` and no `"))
+    bail!(
+        "no configuration: there is no `{}`; set SONOBUOY_CONFIG to one",
+        candidates.join("` and no `")
+    )
 }
 
 /// Fills in required values, and those that only this machine knows.
@@ -226,7 +282,10 @@ fn complete(run: &mut Run, environment: &Environment) {
         (&mut run.namespace, default.namespace),
         (&mut run.worker_image, default.worker_image),
         (&mut run.service_account_name, default.service_account_name),
-        (&mut run.progress_updates_port, default.progress_updates_port),
+        (
+            &mut run.progress_updates_port,
+            default.progress_updates_port,
+        ),
         (&mut run.server.bind_address, default.server.bind_address),
     ] {
         if field.is_empty() {
@@ -255,20 +314,29 @@ fn complete(run: &mut Run, environment: &Environment) {
 /// The address for workers: the pod's, else the machine's name.
 fn advertised(port: i64, environment: &Environment) -> String {
     let ip = (environment.variable)(env::ADVERTISE_IP).filter(|ip| !ip.is_empty());
-    let host = ip.or_else(|| environment.host_name.clone()).filter(|host| !host.is_empty());
-    host.map(|host| format!("{}:{port}", in_url(&host))).unwrap_or_default()
+    let host = ip
+        .or_else(|| environment.host_name.clone())
+        .filter(|host| !host.is_empty());
+    host.map(|host| format!("{}:{port}", in_url(&host)))
+        .unwrap_or_default()
 }
 
 /// A host as URLs require it: only IPv6 gets brackets.
 fn in_url(host: &str) -> String {
-    if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host.to_owned() }
+    if host.parse::<Ipv6Addr>().is_ok() {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }
 
 /// Whether a text is a valid ID of a run, which becomes part of the names of files and objects.
 pub(crate) fn is_run(id: &str) -> bool {
     (1..=128).contains(&id.len())
         && !id.starts_with('.')
-        && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && id
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 /// A random UUID, version 4.
@@ -280,7 +348,14 @@ pub(crate) fn new_uuid() -> String {
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     let hex = base::hex(bytes);
-    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+    format!(
+        "{}-{}-{}-{}-{}",
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..]
+    )
 }
 
 #[cfg(test)]
@@ -294,7 +369,11 @@ mod tests {
 
     #[test]
     fn defaults_are_printed_like_the_original() {
-        let mut run = Run { version: "V".into(), worker_image: "I".into(), ..Run::standard() };
+        let mut run = Run {
+            version: "V".into(),
+            worker_image: "I".into(),
+            ..Run::standard()
+        };
         let expected = concat!(
             r#"{"Description":"DEFAULT","UUID":"","Version":"V","ResultsDir":"/tmp/sonobuoy/results","Resources":null,"#,
             r#""Filters":{"Namespaces":".*","LabelSelector":""},"Limits":{"PodLogs":{"Namespaces":"kube-system","#,
@@ -351,7 +430,10 @@ mod tests {
         assert_eq!(run.to_json(), expected);
         let mut again = Run::default();
         again.overlay(expected).unwrap();
-        assert_eq!(again, run, "what is written is read back where absent means zero");
+        assert_eq!(
+            again, run,
+            "what is written is read back where absent means zero"
+        );
     }
 
     #[test]
@@ -360,43 +442,143 @@ mod tests {
             ("", 1, 1, "empty, but"),
             ("{\n\"UUID\": }", 2, 9, "expected value"),
             ("[]", 1, 1, "`the configuration` must be a map, not a list"),
-            ("{\"UUID\": \"a\",\n\"UUID\": \"b\"}", 2, 1, "`UUID` is already set in line 1"),
-            ("{\"Graces\": {\"Silent\": \"29s\"}}", 1, 23, "`Graces.Silent` is `29s`; the minimum is 30s"),
-            ("{\"uuid\": 3}", 1, 10, "`uuid` must be text, not a number: quote it"),
-            ("{\"UUID\": \"../x\"}", 1, 10, "`UUID` is `../x`; the ID of a run may have"),
-            ("{\"UUID\": \"a/b\"}", 1, 10, "`UUID` is `a/b`; the ID of a run may have"),
-            (r#"{"UUID": "a\\b"}"#, 1, 10, r"`UUID` is `a\b`; the ID of a run may have"),
+            (
+                "{\"UUID\": \"a\",\n\"UUID\": \"b\"}",
+                2,
+                1,
+                "`UUID` is already set in line 1",
+            ),
+            (
+                "{\"Graces\": {\"Silent\": \"29s\"}}",
+                1,
+                23,
+                "`Graces.Silent` is `29s`; the minimum is 30s",
+            ),
+            (
+                "{\"uuid\": 3}",
+                1,
+                10,
+                "`uuid` must be text, not a number: quote it",
+            ),
+            (
+                "{\"UUID\": \"../x\"}",
+                1,
+                10,
+                "`UUID` is `../x`; the ID of a run may have",
+            ),
+            (
+                "{\"UUID\": \"a/b\"}",
+                1,
+                10,
+                "`UUID` is `a/b`; the ID of a run may have",
+            ),
+            (
+                r#"{"UUID": "a\\b"}"#,
+                1,
+                10,
+                r"`UUID` is `a\b`; the ID of a run may have",
+            ),
             (
                 "{\"Server\":\n {\"bindport\": \"80\"}}",
                 2,
                 15,
                 "`Server.bindport` must be a whole number without quotes, not text",
             ),
-            ("{\"Server\": {\"bindport\": 70000}}", 1, 25, "at most 65535"),
+            (
+                "{\"Server\": {\"bindport\": 70000}}",
+                1,
+                25,
+                "at most 65535",
+            ),
             ("{\"Burst\": 1.5}", 1, 11, "a whole number"),
-            ("{\"Graces\": {\"ImagePull\": 5}}", 1, 26, "a duration in quotes"),
-            ("{\"Graces\": {\"Image\": \"5m\"}}", 1, 22, "`Graces.Image` is not a grace period"),
-            ("{\"Graces\": {\"Restarts\": -1}}", 1, 25, "cannot be negative"),
-            ("{\"Limits\": {\"Results\": {\"Byte\": 1}}}", 1, 33, "`Limits.Results.Byte` is not a limit"),
-            ("{\"Limits\": {\"Snapshot\": {\"times\": 1}}}", 1, 35, "`Limits.Snapshot.times` is not a limit"),
-            ("{\"PluginTimeouts\": {\"p\": \"soon\"}}", 1, 26, "`PluginTimeouts.p` is not a duration"),
+            (
+                "{\"Graces\": {\"ImagePull\": 5}}",
+                1,
+                26,
+                "a duration in quotes",
+            ),
+            (
+                "{\"Graces\": {\"Image\": \"5m\"}}",
+                1,
+                22,
+                "`Graces.Image` is not a grace period",
+            ),
+            (
+                "{\"Graces\": {\"Restarts\": -1}}",
+                1,
+                25,
+                "cannot be negative",
+            ),
+            (
+                "{\"Limits\": {\"Results\": {\"Byte\": 1}}}",
+                1,
+                33,
+                "`Limits.Results.Byte` is not a limit",
+            ),
+            (
+                "{\"Limits\": {\"Snapshot\": {\"times\": 1}}}",
+                1,
+                35,
+                "`Limits.Snapshot.times` is not a limit",
+            ),
+            (
+                "{\"PluginTimeouts\": {\"p\": \"soon\"}}",
+                1,
+                26,
+                "`PluginTimeouts.p` is not a duration",
+            ),
             ("{\"QPS\": \"fast\"}", 1, 9, "a number without quotes"),
             ("{\"SkipPlugins\": \"true\"}", 1, 17, "without quotes"),
             ("{\"Resources\": \"pods\"}", 1, 15, "must be a list"),
             ("{\"Resources\": [1]}", 1, 16, "`Resources[0]`"),
-            ("{\"Plugins\": [\"e2e\"]}", 1, 14, "`Plugins[0]` must be a map, not text"),
-            ("{\"CustomAnnotations\": {\"a\": 1}}", 1, 29, "`CustomAnnotations.a`"),
-            ("{\"AggregatorTolerations\": [{\"effect\": \"Never\"}]}", 1, 28, "one of NoSchedule, NoExecute"),
-            ("{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}", 1, 28, "one of Equal, Exists"),
+            (
+                "{\"Plugins\": [\"e2e\"]}",
+                1,
+                14,
+                "`Plugins[0]` must be a map, not text",
+            ),
+            (
+                "{\"CustomAnnotations\": {\"a\": 1}}",
+                1,
+                29,
+                "`CustomAnnotations.a`",
+            ),
+            (
+                "{\"AggregatorTolerations\": [{\"effect\": \"Never\"}]}",
+                1,
+                28,
+                "one of NoSchedule, NoExecute",
+            ),
+            (
+                "{\"AggregatorTolerations\": [{\"operator\": \"In\"}]}",
+                1,
+                28,
+                "one of Equal, Exists",
+            ),
             (
                 "{\"Redaction\": {\"text\": [\"(\"]}}",
                 1,
                 25,
                 "`Redaction.text[0]`: `(` is not a valid pattern",
             ),
-            ("{\"Redaction\": {\"texts\": []}}", 1, 25, "`Redaction.texts` is not a rule"),
-            ("{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}", 1, 38, "is not a time"),
-            ("{\"Filters\": {\"Namespaces\": \"(\"}}", 1, 28, "`Filters.Namespaces`"),
+            (
+                "{\"Redaction\": {\"texts\": []}}",
+                1,
+                25,
+                "`Redaction.texts` is not a rule",
+            ),
+            (
+                "{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"x\"}}}",
+                1,
+                38,
+                "is not a time",
+            ),
+            (
+                "{\"Filters\": {\"Namespaces\": \"(\"}}",
+                1,
+                28,
+                "`Filters.Namespaces`",
+            ),
             (
                 "{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"2020-01-01T00:00:00Z\", \"SinceSeconds\": 1}}}",
                 1,
@@ -406,12 +588,22 @@ mod tests {
         ] {
             let error = read(text).expect_err(text);
             assert!(error.message.contains(words), "{text}: {error}");
-            assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+            assert_eq!(
+                (error.line, error.column),
+                (line, column),
+                "{text}: {error}"
+            );
         }
     }
 
-    fn environment<'e>(variable: &'e dyn Fn(&str) -> Option<String>, host: &str) -> Environment<'e> {
-        Environment { variable, host_name: Some(host.to_owned()) }
+    fn environment<'e>(
+        variable: &'e dyn Fn(&str) -> Option<String>,
+        host: &str,
+    ) -> Environment<'e> {
+        Environment {
+            variable,
+            host_name: Some(host.to_owned()),
+        }
     }
 
     #[test]
@@ -421,11 +613,26 @@ mod tests {
             .unwrap();
         let none = |_: &str| None;
         complete(&mut run, &environment(&none, "pod"));
-        assert_eq!(run.server.timeout_seconds, 0, "no limit unless one is given");
-        assert_eq!(run.limits.pod_logs.namespaces, "", "no logs unless asked for");
-        assert_eq!((run.server.bind_port, run.server.advertise_address.as_str()), (443, "pod:443"));
-        assert_eq!((run.results_dir.as_str(), run.burst), ("/tmp/sonobuoy/results", 50));
-        assert_eq!(run.uuid, "", "the aggregator derives it from the key of the run's authority");
+        assert_eq!(
+            run.server.timeout_seconds, 0,
+            "no limit unless one is given"
+        );
+        assert_eq!(
+            run.limits.pod_logs.namespaces, "",
+            "no logs unless asked for"
+        );
+        assert_eq!(
+            (run.server.bind_port, run.server.advertise_address.as_str()),
+            (443, "pod:443")
+        );
+        assert_eq!(
+            (run.results_dir.as_str(), run.burst),
+            ("/tmp/sonobuoy/results", 50)
+        );
+        assert_eq!(
+            run.uuid, "",
+            "the aggregator derives it from the key of the run's authority"
+        );
     }
 
     #[test]
@@ -456,9 +663,13 @@ mod tests {
 
     #[test]
     fn missing_or_broken_file_is_named() {
-        let missing = |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/nonexistent/c.json".to_owned());
+        let missing =
+            |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/nonexistent/c.json".to_owned());
         let error = format!("{:#}", load(&environment(&missing, "pod")).unwrap_err());
-        assert!(error.contains("there is no `/nonexistent/c.json`"), "{error}");
+        assert!(
+            error.contains("there is no `/nonexistent/c.json`"),
+            "{error}"
+        );
         let folder = |name: &str| (name == "SONOBUOY_CONFIG").then(|| "/".to_owned());
         let error = format!("{:#}", load(&environment(&folder, "pod")).unwrap_err());
         assert!(error.contains("cannot read `/`"), "{error}");

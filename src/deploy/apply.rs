@@ -12,12 +12,18 @@ use serde_json::Value;
 
 use crate::remote::state;
 use crate::{names, status};
-use base::kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
+use base::kube::{
+    self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector,
+};
 use base::{Joined as _, logger, visible, yaml};
 
 /// Kinds that grant permissions to an account.
-const RIGHTS: [Resource; 4] =
-    [Resource::CLUSTER_ROLE_BINDINGS, Resource::CLUSTER_ROLES, Resource::ROLE_BINDINGS, Resource::ROLES];
+const RIGHTS: [Resource; 4] = [
+    Resource::CLUSTER_ROLE_BINDINGS,
+    Resource::CLUSTER_ROLES,
+    Resource::ROLE_BINDINGS,
+    Resource::ROLES,
+];
 /// Time limit for retries of one creation while the server is unavailable.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,7 +48,9 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
             Value::Null => {}
             Value::Object(map) if map.is_empty() => {}
             Value::Object(_) if document["kind"] == "List" => {
-                let items = document["items"].as_array().context("a List without items")?;
+                let items = document["items"]
+                    .as_array()
+                    .context("a List without items")?;
                 objects.extend_from_slice(items);
             }
             Value::Object(_) => objects.push(document),
@@ -57,21 +65,37 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
 
 /// Namespace of the run in a manifest: that of its first namespaced object.
 pub(crate) fn home(objects: &[Value]) -> Option<&str> {
-    objects.iter().map(kube::Object::namespace).find(|name| !name.is_empty())
+    objects
+        .iter()
+        .map(kube::Object::namespace)
+        .find(|name| !name.is_empty())
 }
 
 /// Whether a manifest contains this namespace.
 pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
-    objects.iter().any(|object| object["kind"] == "Namespace" && object.name() == namespace)
+    objects
+        .iter()
+        .any(|object| object["kind"] == "Namespace" && object.name() == namespace)
 }
 
 /// Checks all of `objects`, and creates them unless it is a dry run. Namespaced objects without a namespace go to
 /// `namespace`.
-pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str, is_dry: bool) -> Result<()> {
-    let kinds = client.discover().context("asking the cluster for its kinds of objects")?;
+pub(crate) fn apply(
+    client: &Client,
+    objects: &[Value],
+    namespace: &str,
+    is_dry: bool,
+) -> Result<()> {
+    let kinds = client
+        .discover()
+        .context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
     let is_alone = refuse_second_run(client, &objects)?;
-    let mut work = Creation { client, objects: &objects, made: Vec::new() };
+    let mut work = Creation {
+        client,
+        objects: &objects,
+        made: Vec::new(),
+    };
     if is_dry {
         return work.check().map(drop);
     }
@@ -85,9 +109,17 @@ pub(crate) fn apply(client: &Client, objects: &[Value], namespace: &str, is_dry:
     })
 }
 
-pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -> Result<Vec<NewObject<'a>>> {
+pub(super) fn resolve<'a>(
+    kinds: &Discovery,
+    objects: &'a [Value],
+    home: &str,
+) -> Result<Vec<NewObject<'a>>> {
     let one = |value: &'a Value| {
-        let (version, kind, name) = (value["apiVersion"].text(), value["kind"].text(), value.name());
+        let (version, kind, name) = (
+            value["apiVersion"].text(),
+            value["kind"].text(),
+            value.name(),
+        );
         if version.is_empty() || kind.is_empty() || name.is_empty() {
             bail!(
                 "an object has no apiVersion, kind or metadata.name: {}",
@@ -109,7 +141,12 @@ pub(super) fn resolve<'a>(kinds: &Discovery, objects: &'a [Value], home: &str) -
             (true, "") => home,
             (true, given) => given,
         };
-        Ok(NewObject { value, resource, namespace: namespace.to_owned(), name })
+        Ok(NewObject {
+            value,
+            resource,
+            namespace: namespace.to_owned(),
+            name,
+        })
     };
     objects.iter().map(one).collect()
 }
@@ -120,7 +157,9 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
         object.resource == Resource::PODS
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
     });
-    let Some(NewObject { namespace, .. }) = aggregator else { return Ok(false) };
+    let Some(NewObject { namespace, .. }) = aggregator else {
+        return Ok(false);
+    };
     let stands = match state::find(client, namespace) {
         Ok(None) => return Ok(true),
         // An account without permission to list may still create; the server decides.
@@ -141,7 +180,12 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
 
 /// Refusals of the objects, found by dry runs.
 pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>]) -> Vec<Refused> {
-    Creation { client, objects, made: Vec::new() }.refusals(&BTreeSet::new())
+    Creation {
+        client,
+        objects,
+        made: Vec::new(),
+    }
+    .refusals(&BTreeSet::new())
 }
 
 struct Creation<'a> {
@@ -168,11 +212,17 @@ impl<'a> Creation<'a> {
             .iter()
             .filter_map(|object| match coming.contains(&*object.namespace) {
                 false => self.refusal(object),
-                true if asked.insert((&object.resource, &object.namespace)) => self.missing_right(object),
+                true if asked.insert((&object.resource, &object.namespace)) => {
+                    self.missing_right(object)
+                }
                 true => None,
             })
             .collect();
-        refused.extend(self.objects.iter().flat_map(|object| self.missing_claims(object)));
+        refused.extend(
+            self.objects
+                .iter()
+                .flat_map(|object| self.missing_claims(object)),
+        );
         refused
     }
 
@@ -188,16 +238,24 @@ impl<'a> Creation<'a> {
         });
         first.into_iter().try_for_each(|object| self.one(object))?;
         let tried = rest.iter().copied().filter(later);
-        stop_at(&tried.filter_map(|object| self.refusal(object)).collect::<Vec<_>>())?;
+        stop_at(
+            &tried
+                .filter_map(|object| self.refusal(object))
+                .collect::<Vec<_>>(),
+        )?;
         // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
         for object in rest {
             match self.try_one(object) {
-                Err(error) if error.is_not_found() && self.has_role_of(object) => postponed.push(object),
+                Err(error) if error.is_not_found() && self.has_role_of(object) => {
+                    postponed.push(object)
+                }
                 outcome => self.report(object, outcome)?,
             }
         }
-        postponed.into_iter().try_for_each(|object| self.one(object))
+        postponed
+            .into_iter()
+            .try_for_each(|object| self.one(object))
     }
 
     /// Removes permissions that earlier runs granted to accounts of this namespace, which this run would inherit.
@@ -228,7 +286,10 @@ impl<'a> Creation<'a> {
         let labels = |value: &Value| {
             [names::LABEL_ALL, "namespace"].map(|label| value["metadata"]["labels"][label].clone())
         };
-        let found = self.client.get(&object.resource, "", object.name).unwrap_or_default();
+        let found = self
+            .client
+            .get(&object.resource, "", object.name)
+            .unwrap_or_default();
         RIGHTS.contains(&object.resource)
             && (labels(&found) != labels(object.value) || labels(&found)[0] != names::SONOBUOY)
     }
@@ -245,7 +306,9 @@ impl<'a> Creation<'a> {
             .collect();
         for namespace in used {
             match self.client.find(&Resource::NAMESPACES, "", namespace) {
-                Ok(Some(found)) if found.is_terminating() => bail!(being_deleted(namespace, &found)),
+                Ok(Some(found)) if found.is_terminating() => {
+                    bail!(being_deleted(namespace, &found))
+                }
                 Ok(None) if self.makes(&Resource::NAMESPACES, "", namespace) => {
                     absent.insert(namespace);
                 }
@@ -254,7 +317,8 @@ impl<'a> Creation<'a> {
                      create namespace {namespace}`"
                 ),
                 Err(error) if !error.is_forbidden() => {
-                    return Err(error).with_context(|| format!("looking for namespace `{namespace}`"));
+                    return Err(error)
+                        .with_context(|| format!("looking for namespace `{namespace}`"));
                 }
                 _ => {}
             }
@@ -265,7 +329,8 @@ impl<'a> Creation<'a> {
     /// Refusal of a creation, if the server rejects it.
     fn refusal(&self, object: &NewObject<'_>) -> Option<Refused> {
         let attempt = |value: &Value| {
-            self.client.send(&Request::create(&object.resource, &object.namespace, value).dry_run())
+            self.client
+                .send(&Request::create(&object.resource, &object.namespace, value).dry_run())
         };
         let mut outcome = attempt(object.value);
         if let Some(without) = self.with_default_account(object)
@@ -276,13 +341,19 @@ impl<'a> Creation<'a> {
         match outcome {
             Ok(_) => None,
             Err(error)
-                if error.already_exists() && !object.resource.namespaced && !self.is_foreign(object) =>
+                if error.already_exists()
+                    && !object.resource.namespaced
+                    && !self.is_foreign(object) =>
             {
                 None
             }
             Err(error) if error.is_not_found() && self.has_role_of(object) => None,
             Err(Error::Api(refusal)) if refusal.message.contains("does not support dry run") => {
-                log::debug!("{} cannot be tried: {}", object.described(), refusal.message);
+                log::debug!(
+                    "{} cannot be tried: {}",
+                    object.described(),
+                    refusal.message
+                );
                 None
             }
             Err(error) => Some(object.refused(&error)),
@@ -291,10 +362,17 @@ impl<'a> Creation<'a> {
 
     /// Missing permission to create an object whose namespace does not exist yet.
     fn missing_right(&self, object: &NewObject<'_>) -> Option<Refused> {
-        let NewObject { resource, namespace, .. } = object;
+        let NewObject {
+            resource,
+            namespace,
+            ..
+        } = object;
         match self.client.allowed("create", resource, namespace) {
             Ok(false) => Some(Refused {
-                why: format!("your account may not create {} in namespace `{namespace}`", resource.plural),
+                why: format!(
+                    "your account may not create {} in namespace `{namespace}`",
+                    resource.plural
+                ),
                 lacks_right: Some(resource.plural.to_string()),
                 remedy: Some("ask for that right, or see `--aggregator-permissions`".into()),
                 ..Refused::default()
@@ -318,14 +396,21 @@ impl<'a> Creation<'a> {
             .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
         let is_missing = |claim: &&str| {
             !self.makes(&Resource::VOLUME_CLAIMS, namespace, claim)
-                && matches!(self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim), Ok(None))
+                && matches!(
+                    self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim),
+                    Ok(None)
+                )
         };
         claims
             .filter(is_missing)
             .map(|claim| Refused {
                 object: Some(object.described()),
-                why: format!("there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"),
-                remedy: Some("create both before the run, and use --skip-preflight=existingnamespace".into()),
+                why: format!(
+                    "there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"
+                ),
+                remedy: Some(
+                    "create both before the run, and use --skip-preflight=existingnamespace".into(),
+                ),
                 ..Refused::default()
             })
             .collect()
@@ -341,7 +426,9 @@ impl<'a> Creation<'a> {
     /// Whether the role that a binding names is one of the objects.
     fn has_role_of(&self, object: &NewObject<'_>) -> bool {
         let role = &object.value["roleRef"];
-        self.objects.iter().any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
+        self.objects
+            .iter()
+            .any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
     }
 
     /// A copy of a pod whose account is one of the objects, with the namespace's default account instead.
@@ -366,7 +453,10 @@ impl<'a> Creation<'a> {
         let end = Instant::now() + DEFAULTING_TIMEOUT;
         let mut unsure = false;
         loop {
-            match self.client.create(&object.resource, &object.namespace, object.value) {
+            match self
+                .client
+                .create(&object.resource, &object.namespace, object.value)
+            {
                 Ok(_) => return Ok(true),
                 Err(error) if error.already_exists() && unsure => return Ok(true),
                 Err(error)
@@ -389,9 +479,14 @@ impl<'a> Creation<'a> {
     }
 
     fn report(&mut self, object: &NewObject<'_>, outcome: Result<bool, Error>) -> Result<()> {
-        let (name, namespace, resource) = (object.name, &*object.namespace, &*object.resource.plural);
+        let (name, namespace, resource) =
+            (object.name, &*object.namespace, &*object.resource.plural);
         let is_new = outcome.map_err(|error| anyhow!("{}", object.refused(&error)))?;
-        let words = if is_new { "create request issued" } else { "object already exists" };
+        let words = if is_new {
+            "create request issued"
+        } else {
+            "object already exists"
+        };
         log::log!(logger::detail(), name = name, namespace = namespace, resource = resource; "{words}");
         self.made.extend(is_new.then(|| object.described()));
         Ok(())
@@ -416,9 +511,14 @@ impl NewObject<'_> {
             )),
             false => remedy(error, &self.resource, &self.namespace),
         };
-        let lacks_right =
-            (error.is_forbidden() && error.obstacle().is_none()).then(|| self.resource.plural.to_string());
-        Refused { object: Some(self.described()), why, lacks_right, remedy }
+        let lacks_right = (error.is_forbidden() && error.obstacle().is_none())
+            .then(|| self.resource.plural.to_string());
+        Refused {
+            object: Some(self.described()),
+            why,
+            lacks_right,
+            remedy,
+        }
     }
 }
 
@@ -440,15 +540,25 @@ impl std::fmt::Display for Refused {
         if let Some(object) = &self.object {
             write!(f, "{object}: ")?;
         }
-        let remedy = self.remedy.iter().flat_map(|remedy| ["; ", remedy]).collect::<String>();
+        let remedy = self
+            .remedy
+            .iter()
+            .flat_map(|remedy| ["; ", remedy])
+            .collect::<String>();
         write!(f, "{}{remedy}", self.why)
     }
 }
 
 fn stop_at(refused: &[Refused]) -> Result<()> {
-    let lacking: BTreeSet<&str> = refused.iter().filter_map(|one| one.lacks_right.as_deref()).collect();
+    let lacking: BTreeSet<&str> = refused
+        .iter()
+        .filter_map(|one| one.lacks_right.as_deref())
+        .collect();
     if lacking.len() > 1 {
-        refused.iter().filter(|one| one.lacks_right.is_none()).for_each(|why| log::error!("{why}"));
+        refused
+            .iter()
+            .filter(|one| one.lacks_right.is_none())
+            .for_each(|why| log::error!("{why}"));
         bail!(
             "your account may not create {}: ask for these rights, or {FEWER_RIGHTS}",
             lacking.into_iter().joined(", ")
@@ -459,7 +569,10 @@ fn stop_at(refused: &[Refused]) -> Result<()> {
         [only] => bail!("{only}"),
         [others @ .., last] => {
             others.iter().for_each(|why| log::error!("{why}"));
-            bail!("the cluster refuses {} objects; the last is {last}", refused.len())
+            bail!(
+                "the cluster refuses {} objects; the last is {last}",
+                refused.len()
+            )
         }
     }
 }
@@ -476,7 +589,11 @@ pub(super) fn delays(namespace: &Value) -> Vec<&str> {
 /// The message about a terminating namespace; `found` is the object, if it is known.
 pub(super) fn being_deleted(namespace: &str, found: &Value) -> String {
     let delays = delays(found).join(", ");
-    let delays = if delays.is_empty() { String::new() } else { format!(" ({delays})") };
+    let delays = if delays.is_empty() {
+        String::new()
+    } else {
+        format!(" ({delays})")
+    };
     format!(
         "namespace `{namespace}` is being deleted{delays}: wait with `sonobuoy delete -n {namespace} --wait`, then try again"
     )
@@ -484,7 +601,9 @@ pub(super) fn being_deleted(namespace: &str, found: &Value) -> String {
 
 /// Remedy for a refusal, if known.
 pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Option<String> {
-    let Error::Api(refusal) = error else { return None };
+    let Error::Api(refusal) = error else {
+        return None;
+    };
     let text = match error.obstacle() {
         Some(Obstacle::PodSecurity) => {
             "the Pod Security level of namespace `NAMESPACE` forbids it: label the namespace \
@@ -509,8 +628,11 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
         }
         None => match refusal.code {
             403 => {
-                let within =
-                    if resource.namespaced { format!(" in namespace `{namespace}`") } else { String::new() };
+                let within = if resource.namespaced {
+                    format!(" in namespace `{namespace}`")
+                } else {
+                    String::new()
+                };
                 let kinds = &resource.plural;
                 return Some(format!(
                     "your account may not create {kinds}{within}: ask for that right, or {FEWER_RIGHTS}"
@@ -549,15 +671,30 @@ mod tests {
             r#"pods "sonobuoy" is forbidden: violates PodSecurity "restricted:latest": x"#,
             "enforce=privileged",
         );
-        check(403, "Forbidden", "pods is forbidden: exceeded quota: q", "raise the quota");
+        check(
+            403,
+            "Forbidden",
+            "pods is forbidden: exceeded quota: q",
+            "raise the quota",
+        );
         check(
             403,
             "Forbidden",
             "maximum memory usage per Container is 256Mi, but limit is 512Mi",
             "limit range",
         );
-        check(500, "InternalError", "Internal error occurred: failed calling webhook \"w\"", "repair it");
-        check(403, "Forbidden", "admission webhook \"w\" denied the request: no", "policy of the cluster");
+        check(
+            500,
+            "InternalError",
+            "Internal error occurred: failed calling webhook \"w\"",
+            "repair it",
+        );
+        check(
+            403,
+            "Forbidden",
+            "admission webhook \"w\" denied the request: no",
+            "policy of the cluster",
+        );
         check(
             403,
             "Forbidden",
@@ -576,7 +713,17 @@ mod tests {
             "User \"u\" cannot create resource \"pods\"",
             "may not create pods in namespace `ns`",
         );
-        check(409, "AlreadyExists", "pods \"sonobuoy\" already exists", "sonobuoy delete -n ns");
-        check(422, "Invalid", "spec.containers: required", "the field that the server names");
+        check(
+            409,
+            "AlreadyExists",
+            "pods \"sonobuoy\" already exists",
+            "sonobuoy delete -n ns",
+        );
+        check(
+            422,
+            "Invalid",
+            "spec.containers: required",
+            "the field that the server names",
+        );
     }
 }

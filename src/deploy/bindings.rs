@@ -33,10 +33,14 @@ pub(crate) fn foreign_bindings(client: &Client, objects: &[Value], namespace: &s
             bindings => bindings,
         };
         let bindings = bindings.inspect_err(log_failure).unwrap_or_default();
-        let foreign = bindings.iter().filter(|binding| !is_in(objects, &resource, binding));
+        let foreign = bindings
+            .iter()
+            .filter(|binding| !is_in(objects, &resource, binding));
         for binding in foreign {
             let has = |account: &&RestrictedAccount| {
-                binding["subjects"].items().any(|subject| account.is(subject, namespace))
+                binding["subjects"]
+                    .items()
+                    .any(|subject| account.is(subject, namespace))
             };
             let bound = accounts.iter().filter(has);
             descriptions.extend(bound.map(|account| account.describe(&resource, binding)));
@@ -54,9 +58,15 @@ fn log_failure(error: &Error) {
 fn restricted_accounts(objects: &[Value]) -> Result<Vec<RestrictedAccount>> {
     let is_definitions =
         |object: &&Value| object["kind"] == "ConfigMap" && object.name() == names::PLUGINS_MAP;
-    let definitions = objects.iter().filter(is_definitions).flat_map(|map| map["data"].as_object());
+    let definitions = objects
+        .iter()
+        .filter(is_definitions)
+        .flat_map(|map| map["data"].as_object());
     let mut accounts = Vec::new();
-    for text in definitions.flat_map(|data| data.values()).filter_map(Value::as_str) {
+    for text in definitions
+        .flat_map(|data| data.values())
+        .filter_map(Value::as_str)
+    {
         for loaded in plugin::read_all(text)? {
             let definition = loaded.definition;
             let permissions = match definition.config.permissions {
@@ -65,7 +75,11 @@ fn restricted_accounts(objects: &[Value]) -> Result<Vec<RestrictedAccount>> {
                 _ => continue,
             };
             let plugin = definition.name().to_owned();
-            accounts.push(RestrictedAccount { name: names::plugin_account(&plugin), plugin, permissions });
+            accounts.push(RestrictedAccount {
+                name: names::plugin_account(&plugin),
+                plugin,
+                permissions,
+            });
         }
     }
     Ok(accounts)
@@ -93,7 +107,11 @@ impl RestrictedAccount {
     }
 
     fn describe(&self, resource: &Resource, binding: &Value) -> String {
-        let Self { plugin, name, permissions } = self;
+        let Self {
+            plugin,
+            name,
+            permissions,
+        } = self;
         let role = &binding["roleRef"];
         let place = match binding.namespace() {
             "" => String::new(),
@@ -129,7 +147,10 @@ mod tests {
         };
         let data = json!({"a.yaml": definition("a", "none"), "b.yaml": definition("b", "read"), "c.yaml": definition("c", "admin")});
         let own = json!({"kind": "ClusterRoleBinding", "metadata": {"name": "own"}});
-        vec![json!({"kind": "ConfigMap", "metadata": {"name": names::PLUGINS_MAP}, "data": data}), own]
+        vec![
+            json!({"kind": "ConfigMap", "metadata": {"name": names::PLUGINS_MAP}, "data": data}),
+            own,
+        ]
     }
 
     fn binding(kind: &str, name: &str) -> Value {
@@ -148,34 +169,70 @@ mod tests {
     #[test]
     fn foreign_binding_of_a_restricted_account_is_described() {
         for (place, kind, subject, expected) in [
-            (CLUSTER, "ServiceAccount", "sonobuoy-plugin-a", "plugin `a` declares `permissions: none`"),
-            (LOCAL, "ServiceAccount", "sonobuoy-plugin-b", "plugin `b` declares `permissions: read`"),
+            (
+                CLUSTER,
+                "ServiceAccount",
+                "sonobuoy-plugin-a",
+                "plugin `a` declares `permissions: none`",
+            ),
+            (
+                LOCAL,
+                "ServiceAccount",
+                "sonobuoy-plugin-b",
+                "plugin `b` declares `permissions: read`",
+            ),
             (
                 CLUSTER,
                 "User",
                 "system:serviceaccount:ns:sonobuoy-plugin-a",
                 "the ClusterRole `cluster-admin`",
             ),
-            (LOCAL, "Group", "system:serviceaccounts:ns", "the RoleBinding `stray` in namespace `ns`"),
+            (
+                LOCAL,
+                "Group",
+                "system:serviceaccounts:ns",
+                "the RoleBinding `stray` in namespace `ns`",
+            ),
             (CLUSTER, "ServiceAccount", "sonobuoy-plugin-c", ""),
             (CLUSTER, "Group", "system:authenticated", ""),
             (CLUSTER, "User", "sonobuoy-plugin-a", ""),
         ] {
             let api = ApiServer::start();
             api.put(&format!("{place}/stray"), binding(kind, subject));
-            api.put(&format!("{CLUSTER}/own"), binding("ServiceAccount", "sonobuoy-plugin-a"));
+            api.put(
+                &format!("{CLUSTER}/own"),
+                binding("ServiceAccount", "sonobuoy-plugin-a"),
+            );
             let descriptions = found(&api);
-            assert_eq!(descriptions.is_empty(), expected.is_empty(), "{kind} {subject}: {descriptions:?}");
-            assert!(descriptions.join("\n").contains(expected), "{kind} {subject}: {descriptions:?}");
+            assert_eq!(
+                descriptions.is_empty(),
+                expected.is_empty(),
+                "{kind} {subject}: {descriptions:?}"
+            );
+            assert!(
+                descriptions.join("\n").contains(expected),
+                "{kind} {subject}: {descriptions:?}"
+            );
         }
     }
 
     #[test]
     fn forbidden_list_of_bindings_is_no_finding() {
         let api = ApiServer::start();
-        api.put(&format!("{CLUSTER}/stray"), binding("ServiceAccount", "sonobuoy-plugin-a"));
-        for path in [CLUSTER, "/apis/rbac.authorization.k8s.io/v1/rolebindings", LOCAL] {
-            api.fault(Fault::on(&format!("GET {path}")).status(403, "Forbidden", "bindings are forbidden"));
+        api.put(
+            &format!("{CLUSTER}/stray"),
+            binding("ServiceAccount", "sonobuoy-plugin-a"),
+        );
+        for path in [
+            CLUSTER,
+            "/apis/rbac.authorization.k8s.io/v1/rolebindings",
+            LOCAL,
+        ] {
+            api.fault(Fault::on(&format!("GET {path}")).status(
+                403,
+                "Forbidden",
+                "bindings are forbidden",
+            ));
         }
         assert_eq!(found(&api), Vec::<String>::new());
     }

@@ -34,12 +34,18 @@ const SCRIPT: &str = include_str!("../../scripts/load-node");
 /// Whether every node has the image already, as far as kubelets tell.
 pub(crate) fn is_everywhere(client: &Client, image: &str) -> Result<bool> {
     let nodes = client.list(&Resource::NODES, "", &Selector::all())?;
-    Ok(!nodes.is_empty() && nodes.iter().all(|node| images(node).any(|name| name == image)))
+    Ok(!nodes.is_empty()
+        && nodes
+            .iter()
+            .all(|node| images(node).any(|name| name == image)))
 }
 
 /// Names of the images that a node has, as far as its kubelet tells.
 pub(crate) fn images(node: &Value) -> impl Iterator<Item = &str> {
-    node["status"]["images"].items().flat_map(|image| image["names"].items()).filter_map(Value::as_str)
+    node["status"]["images"]
+        .items()
+        .flat_map(|image| image["names"].items())
+        .filter_map(Value::as_str)
 }
 
 /// Loads the archive into every node, by a privileged pod that runs `loader`; returns the number of nodes.
@@ -52,8 +58,7 @@ pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Resul
             archive.len() >> 20
         );
     }
-    let labels =
-        json!({(names::LABEL_ALL): names::SONOBUOY, "pod-security.kubernetes.io/enforce": "privileged"});
+    let labels = json!({(names::LABEL_ALL): names::SONOBUOY, "pod-security.kubernetes.io/enforce": "privileged"});
     let metadata = json!({"generateName": "sonobuoy-load-", "labels": labels});
     let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
     let home = client
@@ -63,7 +68,9 @@ pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Resul
     announce(&nodes, loader);
     let names: Vec<_> = nodes.iter().map(Value::name).collect();
     let outcome = load_within(client, namespace, &parts, loader, &names);
-    let deleted = client.under(&Stop::new()).delete(&Resource::NAMESPACES, "", namespace);
+    let deleted = client
+        .under(&Stop::new())
+        .delete(&Resource::NAMESPACES, "", namespace);
     if let Err(error) = deleted {
         log::warn!(
             "namespace `{namespace}` remains: {error}; delete it with `kubectl delete namespace {namespace}`"
@@ -97,7 +104,11 @@ fn listed_digest<'a>(node: &'a Value, wanted: &Reference) -> Option<&'a str> {
         Reference::parse(name).is_ok_and(|listed| {
             let (theirs, ours) = (&listed.digest, &wanted.digest);
             (&listed.registry, &listed.repository) == (&wanted.registry, &wanted.repository)
-                && if ours.is_some() { theirs == ours } else { theirs.is_none() && listed.tag == wanted.tag }
+                && if ours.is_some() {
+                    theirs == ours
+                } else {
+                    theirs.is_none() && listed.tag == wanted.tag
+                }
         })
     };
     let images = node["status"]["images"].items();
@@ -116,7 +127,8 @@ fn load_within(
 ) -> Result<()> {
     let name = |at: usize| format!("part-{at:03}");
     // Pods need not wait for the account of a new namespace.
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
+    let account =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}});
     client.create(&Resource::SERVICE_ACCOUNTS, namespace, &account)?;
     for (at, part) in parts.iter().enumerate() {
         let data = BASE64_STANDARD.encode(part);
@@ -147,7 +159,9 @@ fn load_within(
                 ],
             },
         });
-        client.create(&Resource::PODS, namespace, &pod).with_context(|| format!("node `{node}`"))?;
+        client
+            .create(&Resource::PODS, namespace, &pod)
+            .with_context(|| format!("node `{node}`"))?;
     }
     wait(client, namespace, nodes.len())
 }
@@ -164,9 +178,15 @@ fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
         }
         let over = Instant::now() > until;
         if over || number("Failed") > 0 && number("Pending") + number("Running") == 0 {
-            let failed: Vec<_> =
-                pods.iter().filter(|pod| over || is(pod, "Failed")).map(describe_failure).collect();
-            bail!("the image was loaded into {loaded} of {count} nodes; {}", failed.join("; "));
+            let failed: Vec<_> = pods
+                .iter()
+                .filter(|pod| over || is(pod, "Failed"))
+                .map(describe_failure)
+                .collect();
+            bail!(
+                "the image was loaded into {loaded} of {count} nodes; {}",
+                failed.join("; ")
+            );
         }
         if client.stop().wait(INTERVAL) {
             bail!("loading the image was interrupted");
@@ -177,10 +197,20 @@ fn wait(client: &Client, namespace: &str, count: usize) -> Result<()> {
 /// The node of a pod, and why it has not succeeded.
 fn describe_failure(pod: &Value) -> String {
     let state = &pod["status"]["containerStatuses"][0]["state"];
-    let messages = [&state["terminated"]["message"], &state["waiting"]["message"], &pod["status"]["message"]];
+    let messages = [
+        &state["terminated"]["message"],
+        &state["waiting"]["message"],
+        &pod["status"]["message"],
+    ];
     let mut messages = messages.iter().map(|message| message.text().trim());
-    let message = messages.find(|message| !message.is_empty()).unwrap_or("no reason given");
-    format!("node `{}`: {}", pod["spec"]["nodeName"].text(), visible::line(message))
+    let message = messages
+        .find(|message| !message.is_empty())
+        .unwrap_or("no reason given");
+    format!(
+        "node `{}`: {}",
+        pod["spec"]["nodeName"].text(),
+        visible::line(message)
+    )
 }
 
 #[cfg(test)]

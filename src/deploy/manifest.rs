@@ -9,8 +9,8 @@ use super::Plan;
 use super::rights::{RunAccounts, is_original};
 use crate::config;
 use crate::names::{
-    self, AGGREGATOR, CONFIG_MAP, LABEL_ALL, LABEL_PART, PLUGINS_MAP, SONOBUOY, UPLOAD_DIR, UPLOAD_KEY,
-    UPLOAD_SECRET,
+    self, AGGREGATOR, CONFIG_MAP, LABEL_ALL, LABEL_PART, PLUGINS_MAP, SONOBUOY, UPLOAD_DIR,
+    UPLOAD_KEY, UPLOAD_SECRET,
 };
 use crate::plugin::{self, RESERVED};
 use base::json::{self, json};
@@ -39,12 +39,22 @@ impl Plan {
         objects.extend(rights.accounts());
         if let Some(credentials) = &self.docker_config {
             let kind = "kubernetes.io/dockerconfigjson";
-            objects.push(secret(run, &run.image_pull_secrets, kind, (DOCKER_CONFIG, credentials)));
+            objects.push(secret(
+                run,
+                &run.image_pull_secrets,
+                kind,
+                (DOCKER_CONFIG, credentials),
+            ));
         }
         if self.rbac {
             objects.extend(rights.roles());
         }
-        objects.push(config_map(run, CONFIG_MAP, json!({(names::CONFIG_KEY): run.to_json()}), true)?);
+        objects.push(config_map(
+            run,
+            CONFIG_MAP,
+            json!({(names::CONFIG_KEY): run.to_json()}),
+            true,
+        )?);
         if let Some(key) = &self.ssh_key {
             objects.push(secret(run, SSH_KEY, "Opaque", (SSH_KEY_FILE, key)));
         }
@@ -75,7 +85,10 @@ impl Plan {
             .map(|(at, plugin)| (format!("plugin-{at}.yaml"), json!(plugin.to_yaml().trim())))
             .collect();
         objects.push(config_map(run, PLUGINS_MAP, definitions, true)?);
-        for plugin in plugins.iter().filter(|plugin| !plugin.config_map.is_empty()) {
+        for plugin in plugins
+            .iter()
+            .filter(|plugin| !plugin.config_map.is_empty())
+        {
             objects.push(config_map(
                 run,
                 &names::plugin_map(plugin.name()),
@@ -83,12 +96,22 @@ impl Plan {
                 false,
             )?);
         }
-        objects.extend(self.status_service.as_ref().map(|service| service.secret(&run.namespace)));
+        objects.extend(
+            self.status_service
+                .as_ref()
+                .map(|service| service.secret(&run.namespace)),
+        );
         objects.push(aggregator(self, rights.aggregator()));
         objects.push(service(run));
-        objects.extend(self.status_service.as_ref().map(|service| service.service(&run.namespace)));
+        objects.extend(
+            self.status_service
+                .as_ref()
+                .map(|service| service.service(&run.namespace)),
+        );
         if self.harden {
-            objects.iter_mut().for_each(|object| names::recommend(&mut object["metadata"]));
+            objects
+                .iter_mut()
+                .for_each(|object| names::recommend(&mut object["metadata"]));
         }
         Ok(objects)
     }
@@ -97,7 +120,8 @@ impl Plan {
 fn namespace(run: &config::Run) -> Value {
     let mut metadata = json!({"name": run.namespace});
     if !run.namespace_psa_enforce_level.is_empty() {
-        metadata["labels"] = json!({"pod-security.kubernetes.io/enforce": run.namespace_psa_enforce_level});
+        metadata["labels"] =
+            json!({"pod-security.kubernetes.io/enforce": run.namespace_psa_enforce_level});
     }
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 }
@@ -146,11 +170,19 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
     if !run.custom_annotations.is_empty() {
         metadata["annotations"] = json!(run.custom_annotations);
     }
-    let mut tolerations = vec![json!({"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"})];
+    let mut tolerations =
+        vec![json!({"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"})];
     for toleration in &run.aggregator_tolerations {
         let known = |key: &str| ["key", "value", "effect", "operator"].contains(&key);
-        let given = toleration.0.iter().filter(|(key, value)| known(key) && !value.is_empty());
-        tolerations.push(given.map(|(key, value)| (key.clone(), value.clone())).collect());
+        let given = toleration
+            .0
+            .iter()
+            .filter(|(key, value)| known(key) && !value.is_empty());
+        tolerations.push(
+            given
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+        );
     }
     let mut spec = json!({
         "containers": [aggregator_container(plan)],
@@ -164,8 +196,7 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
         ],
     });
     if !plan.results_pvc.is_empty() {
-        spec["volumes"][2] =
-            json!({"name": "output-volume", "persistentVolumeClaim": {"claimName": plan.results_pvc}});
+        spec["volumes"][2] = json!({"name": "output-volume", "persistentVolumeClaim": {"claimName": plan.results_pvc}});
     }
     if run.security_context_mode != "none" {
         spec["securityContext"] = json!({"runAsUser": 1000, "runAsGroup": 3000, "fsGroup": 2000});
@@ -211,7 +242,11 @@ fn aggregator_container(plan: &Plan) -> Value {
         env.push(json!({"name": "SSL_CERT_DIR", "value": UPLOAD_DIR}));
     }
     // The original's logger rejects the `warning` that its flag offers.
-    let level = if plan.level == "warning" { "warn" } else { &*plan.level };
+    let level = if plan.level == "warning" {
+        "warn"
+    } else {
+        &*plan.level
+    };
     let verbosity = LEVELS.iter().position(|known| *known == level).unwrap_or(4);
     let mut container = json!({
         "name": names::AGGREGATOR_CONTAINER,
@@ -236,7 +271,11 @@ fn aggregator_container(plan: &Plan) -> Value {
 
 fn service(run: &config::Run) -> Value {
     // Port 0 is chosen by the system, unknown to the service.
-    let port = if run.server.bind_port > 0 { run.server.bind_port } else { names::AGGREGATOR_PORT.into() };
+    let port = if run.server.bind_port > 0 {
+        run.server.bind_port
+    } else {
+        names::AGGREGATOR_PORT.into()
+    };
     json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -272,7 +311,9 @@ fn harden(pod: &mut Value, run: &config::Run) {
         let bytes = run.limits.run.bytes;
         let volumes = spec["volumes"].as_array_mut().into_iter().flatten();
         for volume in volumes.filter(|volume| volume["emptyDir"].is_object() && bytes > 0) {
-            let in_gib = bytes.is_multiple_of(1 << 30).then(|| format!("{}Gi", bytes >> 30));
+            let in_gib = bytes
+                .is_multiple_of(1 << 30)
+                .then(|| format!("{}Gi", bytes >> 30));
             volume["emptyDir"]["sizeLimit"] = json!(in_gib.unwrap_or_else(|| bytes.to_string()));
         }
     }
@@ -299,10 +340,14 @@ mod tests {
             (0, "own", json!({})),
             (5, ORIGINAL, json!({})),
         ] {
-            let mut run = config::Run { worker_image: image.into(), ..config::Run::standard() };
+            let mut run = config::Run {
+                worker_image: image.into(),
+                ..config::Run::standard()
+            };
             run.limits.run.bytes = bytes;
             let claim = json!({"persistentVolumeClaim": {}});
-            let mut pod = json!({"spec": {"containers": [{}], "volumes": [{"emptyDir": {}}, claim]}});
+            let mut pod =
+                json!({"spec": {"containers": [{}], "volumes": [{"emptyDir": {}}, claim]}});
             harden(&mut pod, &run);
             assert_eq!(pod["spec"]["volumes"], json!([{"emptyDir": limit}, claim]));
         }

@@ -108,10 +108,12 @@ pub(crate) enum Edit {
 
 /// The identifier that the settings in a manifest give to the run; none if its aggregator chooses one.
 pub(crate) fn configured_run(objects: &[Value]) -> Option<String> {
-    let is_settings = |object: &&Value| object["kind"] == "ConfigMap" && object.name() == names::CONFIG_MAP;
+    let is_settings =
+        |object: &&Value| object["kind"] == "ConfigMap" && object.name() == names::CONFIG_MAP;
     let settings = objects.iter().find(is_settings)?;
     let mut run = config::Run::default();
-    run.overlay(settings["data"][names::CONFIG_KEY].as_str()?).ok()?;
+    run.overlay(settings["data"][names::CONFIG_KEY].as_str()?)
+        .ok()?;
     Some(run.uuid).filter(|id| !id.is_empty())
 }
 
@@ -127,7 +129,9 @@ impl Plan {
         let plugins = self.prepared()?;
         let elsewhere = self.run.plugin_search_path != config::Run::standard().plugin_search_path;
         let unknown = |selected: &&config::Selection| {
-            !plugins.iter().any(|plugin| plugin::is_selected(&selected.name, plugin.name()))
+            !plugins
+                .iter()
+                .any(|plugin| plugin::is_selected(&selected.name, plugin.name()))
         };
         let mut selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
         if let Some(config::Selection { name }) = selected.find(unknown) {
@@ -146,7 +150,8 @@ impl Plan {
         for plugin in &mut plugins {
             if self.show_default_pod_spec && plugin.pod_spec.is_none() {
                 let driver = plugin.config.driver;
-                plugin.pod_spec = Some(plugin::default_spec(driver, &self.run.service_account_name));
+                plugin.pod_spec =
+                    Some(plugin::default_spec(driver, &self.run.service_account_name));
             }
             if self.run.force_image_pull_policy {
                 plugin.set_pull_policy(&self.run.image_pull_policy);
@@ -161,7 +166,9 @@ impl Plan {
             }
         }
         if let Some(registry) = &self.registry {
-            plugins.iter_mut().for_each(|plugin| relocate(plugin, registry));
+            plugins
+                .iter_mut()
+                .for_each(|plugin| relocate(plugin, registry));
         }
         for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
             if container["image"] == names::OWN_IMAGE {
@@ -196,10 +203,12 @@ impl Plan {
 
 /// Which nodes run the plugins of a run with these objects; an unreadable choice is reported by the aggregator.
 pub(crate) fn chosen_nodes(objects: &[Value]) -> Choice {
-    let mut maps =
-        objects.iter().filter(|object| object["kind"] == "ConfigMap" && object.name() == names::CONFIG_MAP);
+    let mut maps = objects
+        .iter()
+        .filter(|object| object["kind"] == "ConfigMap" && object.name() == names::CONFIG_MAP);
     let mut run = config::Run::standard();
-    if let Some(Err(error)) = maps.find_map(|map| Some(run.overlay(map["data"][names::CONFIG_KEY].as_str()?)))
+    if let Some(Err(error)) =
+        maps.find_map(|map| Some(run.overlay(map["data"][names::CONFIG_KEY].as_str()?)))
     {
         log::warn!("`{}` of the manifest, {error}", names::CONFIG_MAP);
     }
@@ -208,7 +217,10 @@ pub(crate) fn chosen_nodes(objects: &[Value]) -> Choice {
 
 /// Formats objects as one YAML text, each followed by `---`.
 pub(crate) fn to_yaml(objects: &[Value]) -> String {
-    objects.iter().map(|object| format!("{}---\n", yaml::write(object))).collect()
+    objects
+        .iter()
+        .map(|object| format!("{}---\n", yaml::write(object)))
+        .collect()
 }
 
 /// Splits the plugins that accept a list of tests into parts.
@@ -267,14 +279,24 @@ fn automatic(plan: &Plan) -> [(&'static str, &str); 6] {
 
 /// The names of plugins, in messages.
 fn known(plugins: &[Definition]) -> String {
-    if plugins.is_empty() { "no plugin".into() } else { plugins.iter().map(Definition::name).joined(", ") }
+    if plugins.is_empty() {
+        "no plugin".into()
+    } else {
+        plugins.iter().map(Definition::name).joined(", ")
+    }
 }
 
 /// Rejects variables for a plugin that does not run, except for e2e, whose flags may set them.
 fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
     for name in plan.env.keys() {
-        if name != RESERVED && name != builtin::E2E && !plugins.iter().any(|plugin| plugin.name() == name) {
-            bail!("--plugin-env {name}.…: no plugin of this run has that name; it has {}", known(plugins));
+        if name != RESERVED
+            && name != builtin::E2E
+            && !plugins.iter().any(|plugin| plugin.name() == name)
+        {
+            bail!(
+                "--plugin-env {name}.…: no plugin of this run has that name; it has {}",
+                known(plugins)
+            );
         }
     }
     Ok(())
@@ -291,14 +313,18 @@ fn change(edit: &Edit, plugin: &mut Definition) {
         Edit::Credentials(secret, name) => {
             let items = json!([{"key": manifest::DOCKER_CONFIG, "path": name}]);
             let secret = json!({"secretName": secret, "items": items});
-            plugin.extra_volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
+            plugin
+                .extra_volumes
+                .push(json!({"name": CREDENTIALS_VOLUME, "secret": secret}));
             plugin.mount(CREDENTIALS_VOLUME, names::CREDENTIALS_DIR);
         }
     }
 }
 
 fn add_word(plugin: &mut Definition, variable: &str, word: &str) {
-    let old = plugin.spec["env"].items().find(|env| env["name"] == variable);
+    let old = plugin.spec["env"]
+        .items()
+        .find(|env| env["name"] == variable);
     let value = format!("{} {word}", old.map_or("", |env| env["value"].text()));
     plugin.set_env([(variable, value.trim_start())]);
 }
@@ -316,14 +342,21 @@ fn mount_ssh_key(plugin: &mut Definition) {
     json::list_in(&mut plugin.spec, "volumeMounts").push(mount);
     let file = manifest::SSH_KEY_FILE;
     let path = format!("{FOLDER}/{file}");
-    plugin.set_env([("LOCAL_SSH_KEY", file), ("AWS_SSH_KEY", &path), ("KUBE_SSH_KEY", file)]);
+    plugin.set_env([
+        ("LOCAL_SSH_KEY", file),
+        ("AWS_SSH_KEY", &path),
+        ("KUBE_SSH_KEY", file),
+    ]);
 }
 
 /// Moves all images of a plugin to another registry, under the last part of their names.
 fn relocate(plugin: &mut Definition, registry: &str) {
     for container in plugin.all_containers_mut() {
         // The image of this program is a setting of the run.
-        if let Some(image) = container["image"].as_str().filter(|image| *image != names::OWN_IMAGE) {
+        if let Some(image) = container["image"]
+            .as_str()
+            .filter(|image| *image != names::OWN_IMAGE)
+        {
             container["image"] = json!(plugin::relocated(image, registry));
         }
     }
@@ -335,9 +368,15 @@ fn mount_config_map(plugin: &mut Definition) {
         return;
     }
     let volume = format!("sonobuoy-{}-vol", plugin.name());
-    if !plugin.extra_volumes.iter().any(|known| known["name"] == volume.as_str()) {
+    if !plugin
+        .extra_volumes
+        .iter()
+        .any(|known| known["name"] == volume.as_str())
+    {
         let config_map = names::plugin_map(plugin.name());
-        plugin.extra_volumes.push(json!({"name": volume, "configMap": {"name": config_map}}));
+        plugin
+            .extra_volumes
+            .push(json!({"name": volume, "configMap": {"name": config_map}}));
     }
     plugin.mount(&volume, names::PLUGIN_CONFIG_DIR);
 }

@@ -43,7 +43,11 @@ impl Preflight<'_> {
     pub(crate) fn failures(&self, client: &Client) -> Vec<String> {
         let (mut failures, mut skipped) = (Vec::new(), Vec::new());
         // The names of nodes are always checked: there is no reason to run with wrong ones.
-        for check in CHECKS.iter().filter(|check| !self.skip.contains(check)).chain(&["--nodes"]) {
+        for check in CHECKS
+            .iter()
+            .filter(|check| !self.skip.contains(check))
+            .chain(&["--nodes"])
+        {
             let outcome = match *check {
                 "dnscheck" => self.dns(client),
                 "versioncheck" => version(client),
@@ -60,7 +64,10 @@ impl Preflight<'_> {
             }
         }
         if !skipped.is_empty() {
-            log::warn!("skipped, since your account lacks the rights for it: {}", skipped.join(", "));
+            log::warn!(
+                "skipped, since your account lacks the rights for it: {}",
+                skipped.join(", ")
+            );
         }
         failures
     }
@@ -76,17 +83,32 @@ impl Preflight<'_> {
             known.push(node.name().to_owned());
             Ok(())
         })?;
-        Ok(nodes::unknown(&named, known.iter().map(String::as_str).collect()))
+        Ok(nodes::unknown(
+            &named,
+            known.iter().map(String::as_str).collect(),
+        ))
     }
 
     fn dns(&self, client: &Client) -> Result<Option<String>, Error> {
-        let labels: Vec<_> = self.dns_labels.iter().map(String::as_str).filter(|l| !l.is_empty()).collect();
+        let labels: Vec<_> = self
+            .dns_labels
+            .iter()
+            .map(String::as_str)
+            .filter(|l| !l.is_empty())
+            .collect();
         if labels.is_empty() {
             log::info!("no labels of DNS pods are given; dnscheck is skipped");
             return Ok(None);
         }
         for label in &labels {
-            if !client.list(&Resource::PODS, self.dns_namespace, &Selector::labels(*label))?.is_empty() {
+            if !client
+                .list(
+                    &Resource::PODS,
+                    self.dns_namespace,
+                    &Selector::labels(*label),
+                )?
+                .is_empty()
+            {
                 return Ok(None);
             }
         }
@@ -107,7 +129,11 @@ impl Preflight<'_> {
             None => format!(
                 "there is no namespace `{namespace}`, and a run with these {} does not create it: create it \
                  with `kubectl create namespace {namespace}`",
-                if self.makes_namespace { "settings" } else { "permissions" }
+                if self.makes_namespace {
+                    "settings"
+                } else {
+                    "permissions"
+                }
             ),
             Some(found) if found.is_terminating() => being_deleted(namespace, &found),
             Some(_) if !is_made => return self.pull_secret(client),
@@ -119,7 +145,9 @@ impl Preflight<'_> {
     }
 
     fn pull_secret(&self, client: &Client) -> Result<Option<String>, Error> {
-        let Some(name) = self.pull_secret else { return Ok(None) };
+        let Some(name) = self.pull_secret else {
+            return Ok(None);
+        };
         let secret = client.find(&Resource::SECRETS, self.namespace, name)?;
         Ok(secret.is_none().then(|| {
             format!(
@@ -136,10 +164,12 @@ fn version(client: &Client) -> Result<Option<String>, Error> {
     let text = answer["gitVersion"].text();
     let [major, minor, patch] = OLDEST;
     Ok(match numbers(text) {
-        None => Some(format!("the server reports `{text}`, which is not a version")),
-        Some(version) if version < OLDEST => {
-            Some(format!("the server is {text}, and a run needs v{major}.{minor}.{patch} or newer"))
-        }
+        None => Some(format!(
+            "the server reports `{text}`, which is not a version"
+        )),
+        Some(version) if version < OLDEST => Some(format!(
+            "the server is {text}, and a run needs v{major}.{minor}.{patch} or newer"
+        )),
         Some(version) => {
             if version > NEWEST {
                 log::warn!("the server is {text}, which is newer than any that was tested");
@@ -152,8 +182,16 @@ fn version(client: &Client) -> Result<Option<String>, Error> {
 /// The three numbers of `v1.2.3-vendor+more`.
 fn numbers(text: &str) -> Option<[u64; 3]> {
     let core = text.strip_prefix('v').unwrap_or(text);
-    let mut parts = core.split(['-', '+']).next()?.split('.').map(|part| part.parse().ok());
-    Some([parts.next()??, parts.next()??, parts.next().unwrap_or(Some(0))?])
+    let mut parts = core
+        .split(['-', '+'])
+        .next()?
+        .split('.')
+        .map(|part| part.parse().ok());
+    Some([
+        parts.next()??,
+        parts.next()??,
+        parts.next().unwrap_or(Some(0))?,
+    ])
 }
 
 /// Replaces the run's namespace, and its accounts, in a dry run.
@@ -198,7 +236,10 @@ impl Trial {
         let mut refused = refusals(client, &resolve(&known, &moved, place)?);
         for refused in &mut refused {
             let texts = [Some(&mut refused.why), refused.remedy.as_mut()];
-            texts.into_iter().flatten().for_each(|text| *text = text.replace(place, home));
+            texts
+                .into_iter()
+                .flatten()
+                .for_each(|text| *text = text.replace(place, home));
         }
         Ok(Self { kinds, refused })
     }

@@ -28,7 +28,9 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
                 bail!("the run is complete; `sonobuoy retrieve -n {namespace}` fetches its archive")
             }
             RunState::Told(status::Run { message: None, .. }) => {
-                log::info!("the aggregator in namespace `{namespace}` runs; nothing has to be recovered");
+                log::info!(
+                    "the aggregator in namespace `{namespace}` runs; nothing has to be recovered"
+                );
                 return Ok(());
             }
             _ => {}
@@ -47,8 +49,12 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
     if let Some(lost) = &found {
         remove(client, namespace, lost)?;
     }
-    client.create(&Resource::PODS, namespace, &pod).context("creating the aggregator's pod")?;
-    log::info!("the run in namespace `{namespace}` continues in a new pod, with the volume claim `{name}`");
+    client
+        .create(&Resource::PODS, namespace, &pod)
+        .context("creating the aggregator's pod")?;
+    log::info!(
+        "the run in namespace `{namespace}` continues in a new pod, with the volume claim `{name}`"
+    );
     Ok(())
 }
 
@@ -57,11 +63,16 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
     let found = client
         .get(&Resource::VOLUME_CLAIMS, namespace, name)
         .with_context(|| format!("the volume claim `{name}` of the results"))?;
-    let Some(volume) = found["spec"]["volumeName"].as_str().filter(|volume| !volume.is_empty()) else {
+    let Some(volume) = found["spec"]["volumeName"]
+        .as_str()
+        .filter(|volume| !volume.is_empty())
+    else {
         bail!("the volume claim `{name}` has no volume, so it has no results")
     };
     // Without permission to read volumes, the scheduler reports what is wrong.
-    let Ok(volume) = client.get(&Resource::VOLUMES, "", volume) else { return Ok(()) };
+    let Ok(volume) = client.get(&Resource::VOLUMES, "", volume) else {
+        return Ok(());
+    };
     let required = &volume["spec"]["nodeAffinity"]["required"];
     if required.is_null() {
         return Ok(());
@@ -70,11 +81,23 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}},
         "tolerations": [{"operator": "Exists"}],
     });
-    let nodes = client.list(&Resource::NODES, "", &Selector::all()).context("listing the nodes")?;
-    let is_ready = |node: &&Value| node.condition("Ready").is_some_and(|ready| ready["status"] == "True");
-    let fitting: Vec<_> = nodes.iter().filter(|node| refusal(&spec, node).is_none()).collect();
+    let nodes = client
+        .list(&Resource::NODES, "", &Selector::all())
+        .context("listing the nodes")?;
+    let is_ready = |node: &&Value| {
+        node.condition("Ready")
+            .is_some_and(|ready| ready["status"] == "True")
+    };
+    let fitting: Vec<_> = nodes
+        .iter()
+        .filter(|node| refusal(&spec, node).is_none())
+        .collect();
     let names = fitting.iter().map(|node| node.name()).joined(", ");
-    let places = if names.is_empty() { "nodes that are gone" } else { &names };
+    let places = if names.is_empty() {
+        "nodes that are gone"
+    } else {
+        &names
+    };
     ensure!(
         fitting.iter().any(is_ready),
         "the volume of the claim `{name}` can only be mounted on {places}, which is not ready: the run can be continued once it is; \
@@ -86,7 +109,9 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
 /// Removes the lost pod without its node, which confirms nothing any more.
 fn remove(client: &Client, namespace: &str, pod: &Value) -> Result<()> {
     let name = pod.name();
-    client.delete_now(&Resource::PODS, namespace, pod).context("removing the lost pod")?;
+    client
+        .delete_now(&Resource::PODS, namespace, pod)
+        .context("removing the lost pod")?;
     let end = Instant::now() + REMOVAL_TIMEOUT;
     while client
         .get(&Resource::PODS, namespace, name)

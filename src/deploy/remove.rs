@@ -58,21 +58,38 @@ struct Target {
 impl Removal {
     /// Deletes everything; missing objects are not an error. Tries all before it returns an error.
     pub(crate) fn issue(&self, client: &Client) -> Result<Remaining> {
-        let mut work = RemovalInProgress { removal: self, client, left: Vec::new(), failures: Vec::new() };
+        let mut work = RemovalInProgress {
+            removal: self,
+            client,
+            left: Vec::new(),
+            failures: Vec::new(),
+        };
         let run = RunObjects::read(client, &self.namespace)?;
         if run.is_absent {
-            log::warn!("namespace `{}` does not exist, and neither does a run in it", self.namespace);
+            log::warn!(
+                "namespace `{}` does not exist, and neither does a run in it",
+                self.namespace
+            );
         }
-        let others = if self.all { self.others(client)? } else { BTreeSet::new() };
+        let others = if self.all {
+            self.others(client)?
+        } else {
+            BTreeSet::new()
+        };
         let spared = others.iter().map(String::as_str).joined(",");
         for other in &others {
-            log::info!("the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`");
+            log::info!(
+                "the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`"
+            );
         }
         if run.is_foreign && !self.all {
             log::warn!("{}", self.why_kept(&run));
             work.empty(&run);
         } else {
-            work.namespace(&self.namespace, format!("Namespace \"{}\" has been deleted", self.namespace));
+            work.namespace(
+                &self.namespace,
+                format!("Namespace \"{}\" has been deleted", self.namespace),
+            );
         }
         if self.rbac && (self.all || !run.namespaced) {
             let own = format!("{SELECTOR},namespace={}", self.namespace);
@@ -83,7 +100,10 @@ impl Removal {
             };
             for (resource, epilogue) in [
                 (Resource::CLUSTER_ROLE_BINDINGS, ""),
-                (Resource::CLUSTER_ROLES, "Deleted all ClusterRoles and ClusterRoleBindings."),
+                (
+                    Resource::CLUSTER_ROLES,
+                    "Deleted all ClusterRoles and ClusterRoleBindings.",
+                ),
             ] {
                 work.many(&resource, "", &labels);
                 // Roles of runs that start meanwhile are kept.
@@ -99,7 +119,10 @@ impl Removal {
             }
         }
         ensure!(work.failures.is_empty(), "{}", work.failures.join("; "));
-        Ok(Remaining { targets: work.left, e2e: self.all && others.is_empty() })
+        Ok(Remaining {
+            targets: work.left,
+            e2e: self.all && others.is_empty(),
+        })
     }
 
     /// Why the namespace is kept.
@@ -141,7 +164,13 @@ impl RemovalInProgress<'_> {
     fn namespace(&mut self, name: &str, epilogue: String) {
         self.one(&Resource::NAMESPACES, "", NAMESPACE, name);
         let what = format!("namespace {name}");
-        self.await_end(Resource::NAMESPACES, "", Selector::name(name), what, epilogue);
+        self.await_end(
+            Resource::NAMESPACES,
+            "",
+            Selector::name(name),
+            what,
+            epilogue,
+        );
     }
 
     fn await_end(
@@ -152,12 +181,20 @@ impl RemovalInProgress<'_> {
         what: String,
         epilogue: String,
     ) {
-        self.left.push(Target { resource, namespace: namespace.to_owned(), selector, what, epilogue });
+        self.left.push(Target {
+            resource,
+            namespace: namespace.to_owned(),
+            selector,
+            what,
+            epilogue,
+        });
     }
 
     /// Deletes the objects of the run in a namespace that is kept.
     fn empty(&mut self, run: &RunObjects) {
-        let Removal { namespace, rbac, .. } = self.removal;
+        let Removal {
+            namespace, rbac, ..
+        } = self.removal;
         // First the objects that start pods, last those that pods use.
         for resource in [
             Resource::DAEMON_SETS,
@@ -177,7 +214,12 @@ impl RemovalInProgress<'_> {
             self.one(&Resource::SERVICES, namespace, "service", name);
         }
         for plugin in &run.plugins {
-            self.one(&Resource::CONFIG_MAPS, namespace, "config map", &names::plugin_map(plugin));
+            self.one(
+                &Resource::CONFIG_MAPS,
+                namespace,
+                "config map",
+                &names::plugin_map(plugin),
+            );
         }
         if run.ssh_key {
             self.one(&Resource::SECRETS, namespace, "secret", manifest::SSH_KEY);
@@ -188,21 +230,29 @@ impl RemovalInProgress<'_> {
     }
 
     fn one(&mut self, resource: &Resource, namespace: &str, kind: &str, name: &str) {
-        let done = self.client.send(&self.dry(Request::delete(resource, namespace, name)));
+        let done = self
+            .client
+            .send(&self.dry(Request::delete(resource, namespace, name)));
         self.record(done.map(|_| true), kind, name, &[name.to_owned()]);
     }
 
     fn many(&mut self, resource: &Resource, namespace: &str, labels: &str) {
         let selector = Selector::labels(labels);
         let mut names = Vec::new();
-        let done = self.client.list(resource, namespace, &selector).and_then(|found| {
-            names = found.iter().map(|object| object.name().to_owned()).collect();
-            if !found.is_empty() {
-                let request = Request::delete_collection(resource, namespace, &selector);
-                self.client.send(&self.dry(request))?;
-            }
-            Ok(!found.is_empty())
-        });
+        let done = self
+            .client
+            .list(resource, namespace, &selector)
+            .and_then(|found| {
+                names = found
+                    .iter()
+                    .map(|object| object.name().to_owned())
+                    .collect();
+                if !found.is_empty() {
+                    let request = Request::delete_collection(resource, namespace, &selector);
+                    self.client.send(&self.dry(request))?;
+                }
+                Ok(!found.is_empty())
+            });
         self.record(done, &resource.plural, labels, &names);
     }
 
@@ -230,7 +280,11 @@ impl RemovalInProgress<'_> {
     }
 
     fn dry(&self, request: Request) -> Request {
-        if self.removal.dry_run { request.dry_run() } else { request }
+        if self.removal.dry_run {
+            request.dry_run()
+        } else {
+            request
+        }
     }
 }
 
@@ -306,7 +360,12 @@ impl RunObjects {
     fn read(client: &Client, namespace: &str) -> Result<Self, Error> {
         let mut run = Self::default();
         let home = match client.find(&Resource::NAMESPACES, "", namespace) {
-            Ok(None) => return Ok(Self { is_absent: true, ..run }),
+            Ok(None) => {
+                return Ok(Self {
+                    is_absent: true,
+                    ..run
+                });
+            }
             // An account that may not read a namespace did not create it.
             Err(error) if error.is_forbidden() => {
                 run.is_unreadable = true;
@@ -317,29 +376,44 @@ impl RunObjects {
         if home.is_terminating() {
             return Ok(run);
         }
-        let map = |name: &str| unless_forbidden(client.find(&Resource::CONFIG_MAPS, namespace, name));
+        let map =
+            |name: &str| unless_forbidden(client.find(&Resource::CONFIG_MAPS, namespace, name));
         let settings = map(names::CONFIG_MAP)?.unwrap_or_default();
         let plugins = map(names::PLUGINS_MAP)?.unwrap_or_default();
         let text = settings["data"][names::CONFIG_KEY].text();
         let read = base::json::from_slice(text.as_bytes()).unwrap_or_default();
-        let permissions = read["AggregatorPermissions"].as_str().unwrap_or("clusterAdmin");
+        let permissions = read["AggregatorPermissions"]
+            .as_str()
+            .unwrap_or("clusterAdmin");
         run.namespaced = permissions == "namespaceAdmin";
-        let texts = plugins["data"].as_object().into_iter().flatten().filter_map(|(_, text)| text.as_str());
+        let texts = plugins["data"]
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter_map(|(_, text)| text.as_str());
         for text in texts {
             run.ssh_key |= text.contains(manifest::SSH_KEY_FILE);
             let plugin = yaml::parse(text).unwrap_or_default();
-            run.plugins.extend(plugin["sonobuoy-config"]["plugin-name"].as_str().map(str::to_owned));
+            run.plugins.extend(
+                plugin["sonobuoy-config"]["plugin-name"]
+                    .as_str()
+                    .map(str::to_owned),
+            );
         }
         let (theirs, ours) = (managers(&home), managers(&settings));
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            traces.extend(unless_forbidden(client.list(&resource, namespace, &Selector::labels(SELECTOR)))?);
+            traces.extend(unless_forbidden(client.list(
+                &resource,
+                namespace,
+                &Selector::labels(SELECTOR),
+            ))?);
         }
         let oldest = traces.iter().filter_map(created).min();
-        let own = created(&home)
-            .zip(oldest)
-            .is_some_and(|(made, oldest)| oldest.duration_since(made).unwrap_or_default() <= AT_ONCE);
+        let own = created(&home).zip(oldest).is_some_and(|(made, oldest)| {
+            oldest.duration_since(made).unwrap_or_default() <= AT_ONCE
+        });
         run.is_foreign = !(own && same && permissions == "clusterAdmin");
         Ok(run)
     }
@@ -347,7 +421,13 @@ impl RunObjects {
 
 /// Nothing, if the account may not look.
 fn unless_forbidden<T: Default>(found: Result<T, Error>) -> Result<T, Error> {
-    found.or_else(|error| if error.is_forbidden() { Ok(T::default()) } else { Err(error) })
+    found.or_else(|error| {
+        if error.is_forbidden() {
+            Ok(T::default())
+        } else {
+            Err(error)
+        }
+    })
 }
 
 /// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes `kubectl create
@@ -372,7 +452,9 @@ fn state(object: &Value) -> String {
     if phase == "Terminating" {
         parts.extend(delays(object).into_iter().map(str::to_owned));
     }
-    let held = object["metadata"]["finalizers"].items().filter_map(Value::as_str);
+    let held = object["metadata"]["finalizers"]
+        .items()
+        .filter_map(Value::as_str);
     parts.extend(held.map(|finalizer| format!("held by the finalizer `{finalizer}`")));
     parts.join(", ")
 }

@@ -134,7 +134,12 @@ impl<'a> RunAccounts<'a> {
         let run = &plan.run;
         let level = Level::parse(&run.aggregator_permissions)?;
         let original = is_original(&run.worker_image);
-        let rights = Self { run, plugins, level, apart: plan.harden && !original };
+        let rights = Self {
+            run,
+            plugins,
+            level,
+            apart: plan.harden && !original,
+        };
         for (plugin, _) in rights.declared() {
             let name = plugin.name();
             if original {
@@ -171,15 +176,24 @@ impl<'a> RunAccounts<'a> {
     pub(super) fn notes(&self) -> Vec<String> {
         let own = self.run.service_account_name.as_str();
         let note = |plugin: &Definition| {
-            let named = plugin.pod_spec.as_ref().map(|pod| pod["serviceAccountName"].as_str());
+            let named = plugin
+                .pod_spec
+                .as_ref()
+                .map(|pod| pod["serviceAccountName"].as_str());
             let who = match named {
                 Some(None | Some("" | "default")) => "the account `default` of its namespace",
                 Some(Some(account)) if account != own => return None,
                 _ => self.level.described(),
             };
-            Some(format!("`{}` runs as {who}: its definition does not say what it needs", plugin.name()))
+            Some(format!(
+                "`{}` runs as {who}: its definition does not say what it needs",
+                plugin.name()
+            ))
         };
-        self.undeclared().filter(|_| self.apart).filter_map(note).collect()
+        self.undeclared()
+            .filter(|_| self.apart)
+            .filter_map(note)
+            .collect()
     }
 
     /// Whether the run creates its namespace.
@@ -219,7 +233,10 @@ impl<'a> RunAccounts<'a> {
             }
         }
         for (plugin, permissions) in self.declared() {
-            accounts.push(account(&names::plugin_account(plugin.name()), *permissions != Permissions::None));
+            accounts.push(account(
+                &names::plugin_account(plugin.name()),
+                *permissions != Permissions::None,
+            ));
         }
         accounts
     }
@@ -242,11 +259,15 @@ impl<'a> RunAccounts<'a> {
 
     /// Plugins with separate accounts.
     fn declared(&self) -> impl Iterator<Item = (&'a Definition, &'a Permissions)> {
-        self.plugins.iter().filter_map(|plugin| Some((plugin, plugin.config.permissions.as_ref()?)))
+        self.plugins
+            .iter()
+            .filter_map(|plugin| Some((plugin, plugin.config.permissions.as_ref()?)))
     }
 
     fn undeclared(&self) -> impl Iterator<Item = &'a Definition> {
-        self.plugins.iter().filter(|plugin| plugin.config.permissions.is_none())
+        self.plugins
+            .iter()
+            .filter(|plugin| plugin.config.permissions.is_none())
     }
 
     /// Whether any pod still uses the run's shared account.
@@ -276,8 +297,16 @@ impl<'a> RunAccounts<'a> {
         let logs = || rule("", "pods/log", &["get"]);
         let mut own: Vec<_> = read_rules().chain([logs()]).collect();
         own.extend([
-            rule("", "pods", &["create", "patch", "delete", "deletecollection"]),
-            rule("apps", "daemonsets", &["create", "delete", "deletecollection"]),
+            rule(
+                "",
+                "pods",
+                &["create", "patch", "delete", "deletecollection"],
+            ),
+            rule(
+                "apps",
+                "daemonsets",
+                &["create", "delete", "deletecollection"],
+            ),
             rule("", "secrets", &["create", "delete"]),
             rule("", "configmaps", &["create", "patch"]),
             rule("", "events", &["create"]),
@@ -285,7 +314,11 @@ impl<'a> RunAccounts<'a> {
         let mut cluster = Vec::new();
         if self.level != Level::NamespaceAdmin {
             cluster.extend(read_rules());
-            cluster.extend([logs(), urls(), rule("authentication.k8s.io", "tokenreviews", &["create"])]);
+            cluster.extend([
+                logs(),
+                urls(),
+                rule("authentication.k8s.io", "tokenreviews", &["create"]),
+            ]);
             if self.queries_kubelets() {
                 cluster.push(rule("", "nodes/proxy", &["get"]));
             }
@@ -330,17 +363,25 @@ impl<'a> RunAccounts<'a> {
     }
 
     /// The roles of an account with their bindings: in the whole cluster, and in the namespace of the run.
-    fn granted(&self, account: &str, [cluster, own]: [&str; 2], all: &[Value], here: &[Value]) -> Vec<Value> {
+    fn granted(
+        &self,
+        account: &str,
+        [cluster, own]: [&str; 2],
+        all: &[Value],
+        here: &[Value],
+    ) -> Vec<Value> {
         let namespace = &self.run.namespace;
         let version = format!("{RBAC_GROUP}/v1");
         let mut objects = Vec::new();
-        for (kind, name, rules) in
-            [("ClusterRole", format!("{cluster}-{namespace}"), all), ("Role", own.to_owned(), here)]
-        {
+        for (kind, name, rules) in [
+            ("ClusterRole", format!("{cluster}-{namespace}"), all),
+            ("Role", own.to_owned(), here),
+        ] {
             if rules.is_empty() {
                 continue;
             }
-            let mut metadata = json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
+            let mut metadata =
+                json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
             if kind == "Role" {
                 metadata["namespace"] = json!(namespace);
             }
@@ -351,7 +392,9 @@ impl<'a> RunAccounts<'a> {
                 "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
                 "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
             }));
-            objects.push(json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}));
+            objects.push(
+                json!({"apiVersion": version, "kind": kind, "metadata": metadata, "rules": rules}),
+            );
         }
         objects
     }
@@ -387,7 +430,10 @@ mod tests {
     use crate::plugin::DriverKind;
 
     /// Accounts, and each role's name and rules, of a run with these plugins.
-    fn made(level: &str, plugins: &[(&str, Option<Permissions>)]) -> (Vec<String>, Vec<(String, String)>) {
+    fn made(
+        level: &str,
+        plugins: &[(&str, Option<Permissions>)],
+    ) -> (Vec<String>, Vec<(String, String)>) {
         let plugins: Vec<_> = plugins
             .iter()
             .map(|(name, permissions)| {
@@ -396,12 +442,22 @@ mod tests {
                 plugin
             })
             .collect();
-        let run = config::Run { aggregator_permissions: level.into(), ..config::Run::standard() };
-        let plan = Plan { run, harden: true, ..Plan::default() };
+        let run = config::Run {
+            aggregator_permissions: level.into(),
+            ..config::Run::standard()
+        };
+        let plan = Plan {
+            run,
+            harden: true,
+            ..Plan::default()
+        };
         let rights = RunAccounts::new(&plan, &plugins).unwrap();
         let name = |object: &Value| object["metadata"]["name"].as_str().unwrap().to_owned();
-        let roles =
-            rights.roles().chunks(2).map(|pair| (name(&pair[1]), pair[1]["rules"].to_string())).collect();
+        let roles = rights
+            .roles()
+            .chunks(2)
+            .map(|pair| (name(&pair[1]), pair[1]["rules"].to_string()))
+            .collect();
         (rights.accounts().iter().map(name).collect(), roles)
     }
 
@@ -425,18 +481,45 @@ mod tests {
             "sonobuoy-plugin-d",
         ];
         assert_eq!(accounts, own);
-        let of = |name: &str| roles.iter().find(|(known, _)| known == name).map(|(_, rules)| rules.as_str());
+        let of = |name: &str| {
+            roles
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, rules)| rules.as_str())
+        };
         let aggregator = of("sonobuoy-aggregator-sonobuoy").unwrap();
         assert!(aggregator.contains("tokenreviews"), "{aggregator}");
         assert!(!aggregator.contains(r#""verbs":["*"]"#), "{aggregator}");
-        assert!(!of("sonobuoy-aggregator").unwrap().contains(r#""verbs":["*"]"#));
+        assert!(
+            !of("sonobuoy-aggregator")
+                .unwrap()
+                .contains(r#""verbs":["*"]"#)
+        );
         assert!(!of("sonobuoy-plugin-a-sonobuoy").unwrap().contains("get"));
-        assert!(of("sonobuoy-plugin-b-sonobuoy").unwrap().contains(r#""verbs":["list","watch"]"#));
-        assert!(of("sonobuoy-plugin-c-sonobuoy").unwrap().contains(r#""verbs":["*"]"#));
+        assert!(
+            of("sonobuoy-plugin-b-sonobuoy")
+                .unwrap()
+                .contains(r#""verbs":["list","watch"]"#)
+        );
+        assert!(
+            of("sonobuoy-plugin-c-sonobuoy")
+                .unwrap()
+                .contains(r#""verbs":["*"]"#)
+        );
         assert!(of("sonobuoy-plugin-d-sonobuoy").unwrap().contains("pods"));
         assert_eq!(of(names::RUN_ROLE), None, "no account needs it");
-        let (accounts, roles) = made("clusterAdmin", &[("e", None), ("a", Some(Permissions::None))]);
-        assert_eq!(accounts, [names::SERVICE_ACCOUNT, AGGREGATOR_ACCOUNT, "sonobuoy-plugin-a"]);
+        let (accounts, roles) = made(
+            "clusterAdmin",
+            &[("e", None), ("a", Some(Permissions::None))],
+        );
+        assert_eq!(
+            accounts,
+            [
+                names::SERVICE_ACCOUNT,
+                AGGREGATOR_ACCOUNT,
+                "sonobuoy-plugin-a"
+            ]
+        );
         assert_eq!(roles[0].0, names::RUN_ROLE);
     }
 
@@ -444,7 +527,11 @@ mod tests {
     fn aggregator_permissions_are_minimal() {
         for level in ["clusterAdmin", "clusterRead", "namespaceAdmin"] {
             let (_, roles) = made(level, &[]);
-            let rules = &roles.iter().find(|(name, _)| name == AGGREGATOR_ACCOUNT).unwrap().1;
+            let rules = &roles
+                .iter()
+                .find(|(name, _)| name == AGGREGATOR_ACCOUNT)
+                .unwrap()
+                .1;
             let rules: Vec<Value> = serde_json::from_str(rules).unwrap();
             let verbs = |resource: &str| {
                 let of = rules.iter().find(|rule| rule["resources"][0] == resource);
@@ -464,13 +551,21 @@ mod tests {
     fn allow(rules: &str, verb: &str, group: &str, resource: &str) -> bool {
         let rules: Vec<Value> = serde_json::from_str(rules).unwrap();
         let has = |list: &Value, wanted: &[&str]| {
-            list.as_array().into_iter().flatten().any(|entry| wanted.iter().any(|wanted| entry == wanted))
+            list.as_array()
+                .into_iter()
+                .flatten()
+                .any(|entry| wanted.iter().any(|wanted| entry == wanted))
         };
-        let any_subresource = resource.split_once('/').map(|(_, part)| format!("*/{part}"));
+        let any_subresource = resource
+            .split_once('/')
+            .map(|(_, part)| format!("*/{part}"));
         rules.iter().any(|rule| {
             has(&rule["verbs"], &["*", verb])
                 && has(&rule["apiGroups"], &["*", group])
-                && has(&rule["resources"], &["*", resource, any_subresource.as_deref().unwrap_or("*")])
+                && has(
+                    &rule["resources"],
+                    &["*", resource, any_subresource.as_deref().unwrap_or("*")],
+                )
         })
     }
 
@@ -485,12 +580,24 @@ mod tests {
             ("", "nodes/proxy"),
             ("", "pods/ephemeralcontainers"),
             ("", "pods/log"),
-            ("subresources.kubevirt.io", "virtualmachineinstances/console"),
+            (
+                "subresources.kubevirt.io",
+                "virtualmachineinstances/console",
+            ),
         ];
-        let read = [("p", Some(Permissions::Read)), ("q", Some(Permissions::Admin)), ("undeclared", None)];
+        let read = [
+            ("p", Some(Permissions::Read)),
+            ("q", Some(Permissions::Admin)),
+            ("undeclared", None),
+        ];
         for level in ["clusterAdmin", "clusterRead", "namespaceAdmin"] {
             let (_, roles) = made(level, &read);
-            let rules = |name: &str| roles.iter().find(|(known, _)| known == name).map(|(_, rules)| rules);
+            let rules = |name: &str| {
+                roles
+                    .iter()
+                    .find(|(known, _)| known == name)
+                    .map(|(_, rules)| rules)
+            };
             let mut readers =
                 vec![rules("sonobuoy-plugin-p-sonobuoy").or_else(|| rules("sonobuoy-plugin-p"))];
             if level == "clusterRead" {
@@ -500,11 +607,17 @@ mod tests {
                 let rules = rules.unwrap();
                 for (group, resource) in CONTROL {
                     for verb in ["get", "create", "update", "patch"] {
-                        assert!(!allow(rules, verb, group, resource), "{level}: {verb} {resource}: {rules}");
+                        assert!(
+                            !allow(rules, verb, group, resource),
+                            "{level}: {verb} {resource}: {rules}"
+                        );
                     }
                 }
                 for verb in ["get", "list", "watch"] {
-                    assert!(allow(rules, verb, "", "secrets") && allow(rules, verb, "apps", "daemonsets"));
+                    assert!(
+                        allow(rules, verb, "", "secrets")
+                            && allow(rules, verb, "apps", "daemonsets")
+                    );
                 }
                 assert!(allow(rules, "list", "example.com", "anything"), "{rules}");
                 assert!(!allow(rules, "delete", "", "pods") && !allow(rules, "create", "", "pods"));
@@ -515,15 +628,31 @@ mod tests {
     #[test]
     fn aggregator_controls_no_pod_and_a_kubelet_only_for_the_snapshot() {
         let rules = |resources: Option<Vec<String>>| {
-            let run = config::Run { resources, ..config::Run::standard() };
-            let plan = Plan { run, harden: true, ..Plan::default() };
+            let run = config::Run {
+                resources,
+                ..config::Run::standard()
+            };
+            let plan = Plan {
+                run,
+                harden: true,
+                ..Plan::default()
+            };
             let roles = RunAccounts::new(&plan, &[]).unwrap().roles();
             let is_cluster_role = |role: &&Value| role["kind"] == "ClusterRole";
             roles.iter().find(is_cluster_role).unwrap()["rules"].to_string()
         };
         let (all, some) = (rules(None), rules(Some(vec!["Pods".into()])));
-        for resource in ["pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy"] {
-            assert!(!allow(&all, "get", "", resource) && !allow(&all, "create", "", resource), "{resource}");
+        for resource in [
+            "pods/exec",
+            "pods/attach",
+            "pods/portforward",
+            "pods/proxy",
+            "services/proxy",
+        ] {
+            assert!(
+                !allow(&all, "get", "", resource) && !allow(&all, "create", "", resource),
+                "{resource}"
+            );
         }
         assert!(allow(&all, "get", "", "pods/log") && allow(&some, "get", "", "pods/log"));
         assert!(allow(&all, "get", "", "nodes/proxy") && !allow(&some, "get", "", "nodes/proxy"));
@@ -538,14 +667,27 @@ mod tests {
 
     #[test]
     fn plugin_permissions_never_exceed_those_of_the_run() {
-        let all =
-            [("a", Some(Permissions::None)), ("b", Some(Permissions::Read)), ("c", Some(Permissions::Admin))];
+        let all = [
+            ("a", Some(Permissions::None)),
+            ("b", Some(Permissions::Read)),
+            ("c", Some(Permissions::Admin)),
+        ];
         let (_, roles) = made("namespaceAdmin", &all);
         let names: Vec<_> = roles.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["sonobuoy-aggregator", "sonobuoy-plugin-b", "sonobuoy-plugin-c"]);
+        assert_eq!(
+            names,
+            [
+                "sonobuoy-aggregator",
+                "sonobuoy-plugin-b",
+                "sonobuoy-plugin-c"
+            ]
+        );
         let (_, roles) = made("clusterRead", &all);
         let of = |name: &str| &roles.iter().find(|(known, _)| known == name).unwrap().1;
-        assert!(!of("sonobuoy-plugin-c-sonobuoy").contains(r#""verbs":["*"]"#), "{roles:?}");
+        assert!(
+            !of("sonobuoy-plugin-c-sonobuoy").contains(r#""verbs":["*"]"#),
+            "{roles:?}"
+        );
         assert!(of("sonobuoy-plugin-c").contains(r#""verbs":["*"]"#));
     }
 }

@@ -24,23 +24,34 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
     let version = match client.version() {
         Ok(version) => version,
         Err(error) => {
-            let is_silent = matches!(&error, Error::Transport { stage, .. } if *stage != Stage::Distrusted);
-            let remedy = is_silent.then_some("check the address in the kubeconfig, VPN, proxy and firewall");
+            let is_silent =
+                matches!(&error, Error::Transport { stage, .. } if *stage != Stage::Distrusted);
+            let remedy =
+                is_silent.then_some("check the address in the kubeconfig, VPN, proxy and firewall");
             check.fail(format!("{error} ({})", config.source), remedy);
             return (check, false);
         }
     };
     let mut seen = vec![format!(
         "{} at {}",
-        version["gitVersion"].as_str().unwrap_or("an unnamed version"),
+        version["gitVersion"]
+            .as_str()
+            .unwrap_or("an unnamed version"),
         config.server
     )];
     let of = [
-        ("the server's certificate", "renew the certificates of the control plane"),
+        (
+            "the server's certificate",
+            "renew the certificates of the control plane",
+        ),
         ("your certificate", "renew the kubeconfig"),
     ];
     for (certificate, (whose, remedy)) in client.certificates().unwrap_or_default().iter().zip(of) {
-        let Some(end) = certificate.as_ref().and_then(not_after).map(|since| UNIX_EPOCH + since) else {
+        let Some(end) = certificate
+            .as_ref()
+            .and_then(not_after)
+            .map(|since| UNIX_EPOCH + since)
+        else {
             continue;
         };
         let day = clock::rfc3339(end)[..10].to_owned();
@@ -53,8 +64,10 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
     if let Ok(Some((offset, doubt))) = client.clock() {
         if offset.abs() - doubt > MAX_SKEW_SECONDS {
             let way = if offset > 0.0 { "ahead of" } else { "behind" };
-            let cause =
-                format!("the clock is wrong: this machine's is {:.0} s {way} the API server's", offset.abs());
+            let cause = format!(
+                "the clock is wrong: this machine's is {:.0} s {way} the API server's",
+                offset.abs()
+            );
             let remedy = "let NTP or chrony keep both clocks";
             check.add(Warns, cause, Some(remedy));
         } else {
@@ -82,7 +95,12 @@ pub(super) fn rights(
 ) -> [Check; 2] {
     let (mut rights, mut objects) = (Check::new("rights"), Check::new("objects"));
     // The pods of controllers count, too.
-    let all: Vec<_> = subject.objects.iter().cloned().chain(subject.pods()).collect();
+    let all: Vec<_> = subject
+        .objects
+        .iter()
+        .cloned()
+        .chain(subject.pods())
+        .collect();
     let stand_in = trial_namespace.and_then(TrialNamespace::stand_in);
     let trial = match Trial::new(client, &all, subject.namespace, stand_in) {
         Ok(trial) => trial,
@@ -91,9 +109,15 @@ pub(super) fn rights(
             return [rights, Check::failed("objects", format!("{error:#}"))];
         }
     };
-    let create = trial.kinds.into_iter().map(|(kind, namespace)| ("create", kind, namespace, "run", Fails));
+    let create = trial
+        .kinds
+        .into_iter()
+        .map(|(kind, namespace)| ("create", kind, namespace, "run", Fails));
     let later = LATER.map(|(verb, plural, what, severity)| {
-        let resource = Resource { plural: plural.into(), ..Resource::PODS };
+        let resource = Resource {
+            plural: plural.into(),
+            ..Resource::PODS
+        };
         (verb, resource, subject.namespace.to_owned(), what, severity)
     });
     let wanted: Vec<_> = create.chain(later).collect();
@@ -103,31 +127,50 @@ pub(super) fn rights(
         match client.allowed(verb, &resource, &namespace) {
             Ok(true) => {}
             Ok(false) => {
-                let within =
-                    if namespace.is_empty() { String::new() } else { format!(" in namespace `{namespace}`") };
+                let within = if namespace.is_empty() {
+                    String::new()
+                } else {
+                    format!(" in namespace `{namespace}`")
+                };
                 let right = format!("{verb} {}", resource.plural);
-                let cause = format!("your account may not {right}{within}, which `sonobuoy {what}` does");
+                let cause =
+                    format!("your account may not {right}{within}, which `sonobuoy {what}` does");
                 missing.push((severity, right, cause));
             }
-            Err(error) => rights.skipped = Some(format!("the server does not tell rights: {error}")),
+            Err(error) => {
+                rights.skipped = Some(format!("the server does not tell rights: {error}"))
+            }
         }
     }
     if let Some(severity) = missing.iter().map(|(severity, ..)| *severity).min() {
         let cause = match &missing[..] {
             [(.., cause)] => cause.clone(),
             several => {
-                let names = several.iter().map(|(_, right, _)| right.as_str()).joined(", ");
-                format!("your account lacks {} of {asked} rights: {names}", several.len())
+                let names = several
+                    .iter()
+                    .map(|(_, right, _)| right.as_str())
+                    .joined(", ");
+                format!(
+                    "your account lacks {} of {asked} rights: {names}",
+                    several.len()
+                )
             }
         };
-        rights.add(severity, cause, Some("ask for that right, or see `--aggregator-permissions`"));
+        rights.add(
+            severity,
+            cause,
+            Some("ask for that right, or see `--aggregator-permissions`"),
+        );
     }
     for cause in foreign_bindings(client, subject.objects, subject.namespace) {
         rights.add(Warns, cause, None);
     }
     rights.seen = format!("{} of {asked}", asked - missing.len());
     let total = all.len();
-    objects.seen = format!("{} of {total} objects would be created", total - trial.refused.len());
+    objects.seen = format!(
+        "{} of {total} objects would be created",
+        total - trial.refused.len()
+    );
     // Refusals for lack of permission were reported with the permissions. Without a namespace to try them in, every object
     // is rejected for that reason.
     let (told, refused): (Vec<_>, Vec<_>) = trial.refused.into_iter().partition(|refused| {
@@ -135,13 +178,24 @@ pub(super) fn rights(
     });
     if !told.is_empty() {
         let number = told.len();
-        objects.skipped = Some(format!("{number} of {total} objects cannot be tried without these rights"));
+        objects.skipped = Some(format!(
+            "{number} of {total} objects cannot be tried without these rights"
+        ));
     }
-    let refused = refused.into_iter().map(|Refused { object, why, remedy, .. }| {
-        // The prefix names the object.
-        let essential = why.split_once(" is forbidden: ").map_or(&*why, |(_, why)| why);
-        (object.unwrap_or_default(), essential.to_owned(), remedy)
-    });
+    let refused = refused.into_iter().map(
+        |Refused {
+             object,
+             why,
+             remedy,
+             ..
+         }| {
+            // The prefix names the object.
+            let essential = why
+                .split_once(" is forbidden: ")
+                .map_or(&*why, |(_, why)| why);
+            (object.unwrap_or_default(), essential.to_owned(), remedy)
+        },
+    );
     objects.add_all(("objects", total), refused);
     [rights, objects]
 }
@@ -149,9 +203,18 @@ pub(super) fn rights(
 /// Makes the checks of `run` before it creates anything.
 pub(super) fn preflight(client: &Client, preflight: &Preflight<'_>) -> Check {
     // A colon follows the check's name; the message includes the remedy.
-    let finding = |cause| CheckFinding { severity: Fails, cause, extent: None, remedy: None };
+    let finding = |cause| CheckFinding {
+        severity: Fails,
+        cause,
+        extent: None,
+        remedy: None,
+    };
     Check {
-        findings: preflight.failures(client).into_iter().map(finding).collect(),
+        findings: preflight
+            .failures(client)
+            .into_iter()
+            .map(finding)
+            .collect(),
         seen: "name service, version, namespace".into(),
         ..Check::new("preflight")
     }

@@ -44,7 +44,13 @@ pub(super) fn check(
     placed: bool,
 ) -> Check {
     let mut check = Check::new("echo");
-    if let Err(error) = (Echo { client, subject, trial_namespace }).measure(nodes, placed, &mut check) {
+    if let Err(error) = (Echo {
+        client,
+        subject,
+        trial_namespace,
+    })
+    .measure(nodes, placed, &mut check)
+    {
         check.fail(format!("{error:#}"), None);
     }
     check
@@ -65,12 +71,21 @@ impl Echo<'_> {
             pin(&mut server, nodes[0]);
         }
         if let Err((why, remedy)) = self.create(&server) {
-            check.fail(format!("the aggregator does not start: {why}"), remedy.as_deref());
+            check.fail(
+                format!("the aggregator does not start: {why}"),
+                remedy.as_deref(),
+            );
             return Ok(());
         }
-        let address = match self.follow(&BTreeSet::from([name.clone()]), listens)?.remove(&name) {
+        let address = match self
+            .follow(&BTreeSet::from([name.clone()]), listens)?
+            .remove(&name)
+        {
             Some(Ok(address)) => address,
-            why => bail!("the aggregator does not start: {}", why.and_then(Result::err).unwrap_or_default()),
+            why => bail!(
+                "the aggregator does not start: {}",
+                why.and_then(Result::err).unwrap_or_default()
+            ),
         };
         let identity = authority.client("doctor")?;
         let env = json!([
@@ -81,12 +96,18 @@ impl Echo<'_> {
         ]);
         // Node and network of each pod, by name.
         let (mut pods, mut found) = (BTreeMap::new(), Vec::new());
-        let mut used: BTreeSet<bool> =
-            self.subject.pods().map(|pod| pod["spec"]["hostNetwork"] == true).collect();
+        let mut used: BTreeSet<bool> = self
+            .subject
+            .pods()
+            .map(|pod| pod["spec"]["hostNetwork"] == true)
+            .collect();
         if used.is_empty() {
             used.insert(false);
         }
-        for network in used.into_iter().map(|of_node| NETWORKS[usize::from(of_node)]) {
+        for network in used
+            .into_iter()
+            .map(|of_node| NETWORKS[usize::from(of_node)])
+        {
             for (number, node) in nodes.iter().enumerate() {
                 let name = format!("{name}-{}{number}", &network[..1]);
                 let mut pod = self.worker(&name, network, &env);
@@ -99,7 +120,9 @@ impl Echo<'_> {
         }
         let mut told = BTreeSet::new();
         for (name, outcome) in self.follow(&pods.keys().cloned().collect(), findings_of)? {
-            let Some((node, network)) = pods.remove(&name) else { continue };
+            let Some((node, network)) = pods.remove(&name) else {
+                continue;
+            };
             let legs = match outcome {
                 Ok(item) => item.items,
                 Err(why) => {
@@ -107,9 +130,17 @@ impl Echo<'_> {
                     continue;
                 }
             };
-            let measured = check.measured.entry(node.clone()).or_insert_with(|| json!({}));
+            let measured = check
+                .measured
+                .entry(node.clone())
+                .or_insert_with(|| json!({}));
             for leg in legs {
-                let text = |key: &str| leg.details.get(key).and_then(Value::as_str).map(str::to_owned);
+                let text = |key: &str| {
+                    leg.details
+                        .get(key)
+                        .and_then(Value::as_str)
+                        .map(str::to_owned)
+                };
                 // From both networks, a leg of a node mostly fails for one cause.
                 if leg.status == item::FAILED && told.insert((node.clone(), leg.name.clone())) {
                     let why = text("error").unwrap_or_else(|| format!("{} failed", leg.name));
@@ -120,20 +151,28 @@ impl Echo<'_> {
         }
         check.add_all(("nodes", nodes.len()), found);
         let measured = &check.measured;
-        check.seen = format!("{} of {} nodes measured{}", measured.len(), nodes.len(), slowest(measured));
+        check.seen = format!(
+            "{} of {} nodes measured{}",
+            measured.len(),
+            nodes.len(),
+            slowest(measured)
+        );
         Ok(())
     }
 
     /// Creates a pod, or returns cause and remedy of the rejection, as for the run's own objects.
     fn create(&self, pod: &Value) -> Result<(), (String, Option<String>)> {
-        self.client.create(&Resource::PODS, &self.trial_namespace.namespace, pod).map(drop).map_err(|error| {
-            let remedy = deploy::remedy(&error, &Resource::PODS, self.subject.namespace);
-            let why = match error {
-                Error::Api(refusal) => refusal.message,
-                other => other.to_string(),
-            };
-            (why, remedy)
-        })
+        self.client
+            .create(&Resource::PODS, &self.trial_namespace.namespace, pod)
+            .map(drop)
+            .map_err(|error| {
+                let remedy = deploy::remedy(&error, &Resource::PODS, self.subject.namespace);
+                let why = match error {
+                    Error::Api(refusal) => refusal.message,
+                    other => other.to_string(),
+                };
+                (why, remedy)
+            })
     }
 
     /// A pod like the run's aggregator: same placement, image and limits.
@@ -191,7 +230,9 @@ impl Echo<'_> {
         // A container that cannot start reports the cause nowhere else.
         container["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
         container["imagePullPolicy"] = json!(run.image_pull_policy);
-        let mut pod = self.trial_namespace.pod(name, vec![container], run.security_context_mode != "none");
+        let mut pod =
+            self.trial_namespace
+                .pod(name, vec![container], run.security_context_mode != "none");
         pod["spec"]["activeDeadlineSeconds"] = json!(POD_SECONDS);
         if !run.image_pull_secrets.is_empty() {
             pod["spec"]["imagePullSecrets"] = json!([{"name": run.image_pull_secrets}]);
@@ -209,20 +250,27 @@ impl Echo<'_> {
         if names.is_empty() {
             return Ok(found);
         }
-        self.trial_namespace.watch(self.client, POD_TIMEOUT, |pod| {
-            let name = pod.name();
-            if names.contains(name)
-                && !found.contains_key(name)
-                && let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err))
-            {
-                found.insert(name.to_owned(), outcome);
-            }
-            found.len() < names.len()
-        })?;
+        self.trial_namespace
+            .watch(self.client, POD_TIMEOUT, |pod| {
+                let name = pod.name();
+                if names.contains(name)
+                    && !found.contains_key(name)
+                    && let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err))
+                {
+                    found.insert(name.to_owned(), outcome);
+                }
+                found.len() < names.len()
+            })?;
         for name in names {
             found.entry(name.clone()).or_insert_with(|| {
-                let why = self.warning(name).map(|said| format!(": {said}")).unwrap_or_default();
-                Err(format!("its pod did not get ready within {} s{why}", POD_TIMEOUT.as_secs()))
+                let why = self
+                    .warning(name)
+                    .map(|said| format!(": {said}"))
+                    .unwrap_or_default();
+                Err(format!(
+                    "its pod did not get ready within {} s{why}",
+                    POD_TIMEOUT.as_secs()
+                ))
             });
         }
         Ok(found)
@@ -231,16 +279,27 @@ impl Echo<'_> {
     /// Latest warning event of a pod.
     fn warning(&self, pod: &str) -> Option<String> {
         let of = Selector::fields(format!("involvedObject.name={pod},type=Warning"));
-        let events = self.client.list(&Resource::EVENTS, &self.trial_namespace.namespace, &of).ok()?;
+        let events = self
+            .client
+            .list(&Resource::EVENTS, &self.trial_namespace.namespace, &of)
+            .ok()?;
         let warning = events.last()?;
-        Some(format!("{}: {}", warning["reason"].text(), warning["message"].text()))
+        Some(format!(
+            "{}: {}",
+            warning["reason"].text(),
+            warning["message"].text()
+        ))
     }
 }
 
 /// Address on which an aggregator listens.
 fn listens(pod: &Value) -> Option<IpAddr> {
     let running = pod["status"]["containerStatuses"][0]["state"]["running"].is_object();
-    pod["status"]["podIP"].text().parse().ok().filter(|_| running)
+    pod["status"]["podIP"]
+        .text()
+        .parse()
+        .ok()
+        .filter(|_| running)
 }
 
 /// Measurements from a worker's termination message.
@@ -267,8 +326,13 @@ fn slowest(measured: &BTreeMap<String, Value>) -> String {
         .values()
         .flat_map(|node| node.as_object().into_iter().flatten())
         .map(|(_, legs)| &legs["aggregator"]);
-    let trip = legs.clone().filter_map(|leg| leg["round_trip_ms"].as_f64()).reduce(f64::max);
-    let mtu = legs.filter_map(|leg| leg["path_mtu"].as_f64()).reduce(f64::min);
+    let trip = legs
+        .clone()
+        .filter_map(|leg| leg["round_trip_ms"].as_f64())
+        .reduce(f64::max);
+    let mtu = legs
+        .filter_map(|leg| leg["path_mtu"].as_f64())
+        .reduce(f64::min);
     trip.map(|trip| format!(", round trip up to {trip:.1} ms"))
         .into_iter()
         .chain(mtu.map(|mtu| format!(", path MTU {mtu}")))

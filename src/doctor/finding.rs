@@ -75,12 +75,19 @@ pub(crate) struct Extent {
 impl Check {
     /// A check without findings.
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, ..Self::default() }
+        Self {
+            name,
+            ..Self::default()
+        }
     }
 
     /// A skipped check.
     pub(crate) fn skipped(name: &'static str, why: impl Into<String>) -> Self {
-        Self { name, skipped: Some(why.into()), ..Self::default() }
+        Self {
+            name,
+            skipped: Some(why.into()),
+            ..Self::default()
+        }
     }
 
     /// A check that makes a run fail for one cause.
@@ -96,10 +103,22 @@ impl Check {
     }
 
     /// Adds a finding about the whole. The cause provides the default remedy.
-    pub(crate) fn add(&mut self, severity: Severity, cause: impl Into<String>, remedy: Option<&str>) {
+    pub(crate) fn add(
+        &mut self,
+        severity: Severity,
+        cause: impl Into<String>,
+        remedy: Option<&str>,
+    ) {
         let cause = cause.into();
-        let remedy = remedy.or_else(|| remedies::remedy(&cause)).map(str::to_owned);
-        self.findings.push(CheckFinding { severity, cause, extent: None, remedy });
+        let remedy = remedy
+            .or_else(|| remedies::remedy(&cause))
+            .map(str::to_owned);
+        self.findings.push(CheckFinding {
+            severity,
+            cause,
+            extent: None,
+            remedy,
+        });
     }
 
     /// Adds one finding that makes a run fail for each cause among `found`: affected object, problem, and remedy; the cause
@@ -113,11 +132,19 @@ impl Check {
         let mut causes = Causes::new(found.iter().map(|(name, ..)| name.as_str()));
         let first = self.findings.len();
         for (name, text, remedy) in found {
-            let at =
-                first + causes.add(&ReportedFailure { text: essence(&text), ..ReportedFailure::default() });
+            let at = first
+                + causes.add(&ReportedFailure {
+                    text: essence(&text),
+                    ..ReportedFailure::default()
+                });
             if at == self.findings.len() {
                 self.fail(text, remedy.as_deref());
-                self.findings[at].extent = Some(Extent { count: 0, of, unit, names: Vec::new() });
+                self.findings[at].extent = Some(Extent {
+                    count: 0,
+                    of,
+                    unit,
+                    names: Vec::new(),
+                });
             }
             if let Some(Extent { count, names, .. }) = &mut self.findings[at].extent
                 && !names.contains(&name)
@@ -130,11 +157,16 @@ impl Check {
 
     /// Removes findings that an earlier check has reported with the same remedy.
     pub(crate) fn once(&mut self, earlier: &[Self]) {
-        let remedies: Vec<&String> =
-            earlier.iter().flat_map(|check| &check.findings).filter_map(|one| one.remedy.as_ref()).collect();
+        let remedies: Vec<&String> = earlier
+            .iter()
+            .flat_map(|check| &check.findings)
+            .filter_map(|one| one.remedy.as_ref())
+            .collect();
         let before = self.findings.len();
         self.findings.retain(|CheckFinding { remedy, cause, .. }| {
-            !remedies.iter().any(|told| remedy.as_ref() == Some(*told) || cause.contains(&**told))
+            !remedies
+                .iter()
+                .any(|told| remedy.as_ref() == Some(*told) || cause.contains(&**told))
         });
         if self.findings.is_empty() && before > 0 && self.seen.is_empty() {
             self.skipped = Some("not possible, for a reason above".into());
@@ -142,7 +174,9 @@ impl Check {
     }
 
     fn has(&self, severity: Severity) -> bool {
-        self.findings.iter().any(|finding| finding.severity == severity)
+        self.findings
+            .iter()
+            .any(|finding| finding.severity == severity)
     }
 
     /// `passed`, `warned`, `failed` or `skipped`.
@@ -157,16 +191,29 @@ impl Check {
 
     /// Formats the check as text, a line for each cause.
     pub(crate) fn lines(&self) -> String {
-        let word = |finding: &CheckFinding| if finding.severity == Severity::Fails { "FAIL" } else { "warn" };
-        let mut lines: Vec<_> =
-            self.findings.iter().map(|finding| (word(finding), finding.sentence())).collect();
+        let word = |finding: &CheckFinding| {
+            if finding.severity == Severity::Fails {
+                "FAIL"
+            } else {
+                "warn"
+            }
+        };
+        let mut lines: Vec<_> = self
+            .findings
+            .iter()
+            .map(|finding| (word(finding), finding.sentence()))
+            .collect();
         match &self.skipped {
             Some(why) => lines.push(("skip", why.clone())),
             None if lines.is_empty() => lines.push(("ok", self.seen.clone())),
             None => {}
         }
         let line = |(word, text): (&str, String)| {
-            format!("{word:<4}  {:<9}  {}\n", self.name, visible::line(&visible::without_codes(&text)))
+            format!(
+                "{word:<4}  {:<9}  {}\n",
+                self.name,
+                visible::line(&visible::without_codes(&text))
+            )
         };
         lines.into_iter().map(line).collect()
     }
@@ -177,10 +224,19 @@ impl CheckFinding {
     pub(crate) fn line(&self) -> String {
         match &self.extent {
             None => self.cause.clone(),
-            Some(Extent { count, of, unit, names }) => {
+            Some(Extent {
+                count,
+                of,
+                unit,
+                names,
+            }) => {
                 let first = names.iter().take(MAX_NAMES).map(String::as_str);
                 let more = if *count > MAX_NAMES { ", …" } else { "" };
-                format!("{count} of {of} {unit}: {} ({}{more})", self.cause, first.joined(", "))
+                format!(
+                    "{count} of {of} {unit}: {} ({}{more})",
+                    self.cause,
+                    first.joined(", ")
+                )
             }
         }
     }
@@ -206,7 +262,9 @@ pub(crate) fn is_ready(checks: &[Check]) -> bool {
 /// Last line of the text: the conclusion from all checks.
 pub(crate) fn verdict(checks: &[Check]) -> String {
     let findings = || checks.iter().flat_map(|check| &check.findings);
-    let failures = findings().filter(|finding| finding.severity == Severity::Fails).count();
+    let failures = findings()
+        .filter(|finding| finding.severity == Severity::Fails)
+        .count();
     match (failures, findings().count()) {
         (0, 0) => "ready\n".into(),
         (0, warnings) => format!("ready; warnings: {warnings}\n"),
@@ -224,7 +282,8 @@ pub(crate) fn show(checks: &[Check], format: &str) -> String {
                 shown["status"] = json!(check.status());
                 shown
             });
-            let document = json!({"fit": is_ready(checks), "checks": with_status.collect::<Value>()});
+            let document =
+                json!({"fit": is_ready(checks), "checks": with_status.collect::<Value>()});
             format!("{document:#}\n")
         }
         _ => junit(checks),
@@ -232,26 +291,53 @@ pub(crate) fn show(checks: &[Check], format: &str) -> String {
 }
 
 fn junit(checks: &[Check]) -> String {
-    let of = |status: &str| checks.iter().filter(|check| check.status() == status).count();
-    let counts = format!("tests=\"{}\" failures=\"{}\" errors=\"0\"", checks.len(), of("failed"));
-    let mut out =
-        format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n");
-    let _ = writeln!(out, "<testsuite name=\"doctor\" {counts} skipped=\"{}\">", of("skipped"));
+    let of = |status: &str| {
+        checks
+            .iter()
+            .filter(|check| check.status() == status)
+            .count()
+    };
+    let counts = format!(
+        "tests=\"{}\" failures=\"{}\" errors=\"0\"",
+        checks.len(),
+        of("failed")
+    );
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n"
+    );
+    let _ = writeln!(
+        out,
+        "<testsuite name=\"doctor\" {counts} skipped=\"{}\">",
+        of("skipped")
+    );
     for check in checks {
         let sentences = check.findings.iter().map(CheckFinding::sentence);
         let inside = match (check.status(), &check.skipped) {
             ("failed", _) => {
-                let first = check.findings.iter().find(|finding| finding.severity == Severity::Fails);
+                let first = check
+                    .findings
+                    .iter()
+                    .find(|finding| finding.severity == Severity::Fails);
                 let message = escape(&first.map(CheckFinding::line).unwrap_or_default(), true);
-                format!("<failure message=\"{message}\">{}</failure>", escape(&sentences.joined("\n"), false))
+                format!(
+                    "<failure message=\"{message}\">{}</failure>",
+                    escape(&sentences.joined("\n"), false)
+                )
             }
             ("skipped", Some(why)) => format!("<skipped message=\"{}\"/>", escape(why, true)),
             _ => {
                 let lines = [check.seen.clone()].into_iter().chain(sentences);
-                format!("<system-out>{}</system-out>", escape(&lines.joined("\n"), false))
+                format!(
+                    "<system-out>{}</system-out>",
+                    escape(&lines.joined("\n"), false)
+                )
             }
         };
-        let _ = writeln!(out, "<testcase name=\"{}\" classname=\"doctor\">{inside}</testcase>", check.name);
+        let _ = writeln!(
+            out,
+            "<testcase name=\"{}\" classname=\"doctor\">{inside}</testcase>",
+            check.name
+        );
     }
     out + "</testsuite>\n</testsuites>\n"
 }
@@ -269,7 +355,11 @@ mod tests {
             );
             (format!("node-{node}"), text, None)
         };
-        let odd = ("node-9".to_owned(), "odd".to_owned(), Some("look".to_owned()));
+        let odd = (
+            "node-9".to_owned(),
+            "odd".to_owned(),
+            Some("look".to_owned()),
+        );
         check.add_all(("nodes", 40), (1..6).map(refused).chain([odd]));
         let lines: Vec<_> = check.findings.iter().map(CheckFinding::line).collect();
         assert_eq!(
@@ -280,7 +370,13 @@ mod tests {
                 "1 of 40 nodes: odd (node-9)",
             ]
         );
-        assert!(check.findings[0].remedy.as_ref().unwrap().contains("network policy"));
+        assert!(
+            check.findings[0]
+                .remedy
+                .as_ref()
+                .unwrap()
+                .contains("network policy")
+        );
         assert_eq!(check.findings[1].remedy.as_deref(), Some("look"));
         assert_eq!(check.status(), "failed");
     }
@@ -289,11 +385,23 @@ mod tests {
     fn pods_that_violate_one_level_are_one_finding() {
         let mut check = Check::new("objects");
         let refused = |pod: &str, field: &str| {
-            (pod.to_owned(), format!("violates PodSecurity \"baseline:latest\": {field}"), None)
+            (
+                pod.to_owned(),
+                format!("violates PodSecurity \"baseline:latest\": {field}"),
+                None,
+            )
         };
-        check.add_all(("objects", 9), [refused("a", "hostPID"), refused("b", "privileged")]);
-        let [only] = &check.findings[..] else { panic!("{check:?}") };
-        assert_eq!(only.line(), "2 of 9 objects: violates PodSecurity \"baseline:latest\": hostPID (a, b)");
+        check.add_all(
+            ("objects", 9),
+            [refused("a", "hostPID"), refused("b", "privileged")],
+        );
+        let [only] = &check.findings[..] else {
+            panic!("{check:?}")
+        };
+        assert_eq!(
+            only.line(),
+            "2 of 9 objects: violates PodSecurity \"baseline:latest\": hostPID (a, b)"
+        );
     }
 
     #[test]
@@ -315,7 +423,14 @@ mod tests {
 
     fn diagnosis() -> Vec<Check> {
         let mut nodes = Check::new("nodes");
-        nodes.add_all(("nodes", 2), [("a".to_owned(), "not <ready>".to_owned(), Some("look".to_owned()))]);
+        nodes.add_all(
+            ("nodes", 2),
+            [(
+                "a".to_owned(),
+                "not <ready>".to_owned(),
+                Some("look".to_owned()),
+            )],
+        );
         let mut server = Check::new("server");
         server.seen = "v1.33.4".into();
         vec![server, nodes, Check::skipped("echo", "no node")]
@@ -343,9 +458,14 @@ mod tests {
         );
         let junit = show(&diagnosis(), "junit");
         assert!(
-            junit.contains(r#"<testsuite name="doctor" tests="3" failures="1" errors="0" skipped="1">"#),
+            junit.contains(
+                r#"<testsuite name="doctor" tests="3" failures="1" errors="0" skipped="1">"#
+            ),
             "{junit}"
         );
-        assert!(junit.contains(r#"<failure message="1 of 2 nodes: not &lt;ready&gt; (a)">"#), "{junit}");
+        assert!(
+            junit.contains(r#"<failure message="1 of 2 nodes: not &lt;ready&gt; (a)">"#),
+            "{junit}"
+        );
     }
 }

@@ -35,7 +35,13 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         .plugins
         .iter()
         .flat_map(images_of)
-        .map(|image| if image == names::OWN_IMAGE { own } else { image })
+        .map(|image| {
+            if image == names::OWN_IMAGE {
+                own
+            } else {
+                image
+            }
+        })
         .chain([own])
         .filter(|image| !image.is_empty())
         .collect();
@@ -53,7 +59,9 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
             }
             continue;
         }
-        let registry = oci::Reference::parse(image).map(|name| name.registry).unwrap_or_default();
+        let registry = oci::Reference::parse(image)
+            .map(|name| name.registry)
+            .unwrap_or_default();
         // A registry that timed out once is not queried again.
         if silent.contains(&registry) || client.stop().stopped() {
             unknown += 1;
@@ -76,14 +84,18 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         check.seen += &format!(", {loaded} loaded into nodes");
     }
     if unknown > 0 {
-        check.seen += &format!(", {unknown} not known here ({})", silent.into_iter().joined(", "));
+        check.seen += &format!(
+            ", {unknown} not known here ({})",
+            silent.into_iter().joined(", ")
+        );
     }
     check
 }
 
 /// Uses the pull secret that the run creates or finds.
 fn registries(client: &Client, subject: &Subject<'_>) -> Result<oci::Client> {
-    let registries = oci::Client::new(names::USER_AGENT, false, client.stop())?.quick(REGISTRY_TIMEOUT)?;
+    let registries =
+        oci::Client::new(names::USER_AGENT, false, client.stop())?.quick(REGISTRY_TIMEOUT)?;
     let made = within(subject.object("Secret", &subject.run.image_pull_secrets));
     Ok(match made.or_else(|| credentials(client, &subject.run)) {
         Some(config) => registries.credentials(config),
@@ -95,7 +107,11 @@ fn registries(client: &Client, subject: &Subject<'_>) -> Result<oci::Client> {
 pub(crate) fn credentials(client: &Client, run: &config::Run) -> Option<Value> {
     let name = Some(&run.image_pull_secrets).filter(|name| !name.is_empty())?;
     let found = client.get(&Resource::SECRETS, &run.namespace, name);
-    within(&found.inspect_err(|error| log::warn!("the pull secret `{name}` is not used: {error}")).ok()?)
+    within(
+        &found
+            .inspect_err(|error| log::warn!("the pull secret `{name}` is not used: {error}"))
+            .ok()?,
+    )
 }
 
 /// Content of a pull secret.
@@ -107,9 +123,19 @@ fn within(secret: &Value) -> Option<Value> {
 /// A command that exists in no image.
 const NO_COMMAND: &str = "/nothing-of-this-name";
 /// Waiting reasons of a failed pull.
-const FAILURES: [&str; 4] = ["ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"];
+const FAILURES: [&str; 4] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+];
 /// Reasons of a container that failed to start after its image was pulled.
-const STARTED: [&str; 4] = ["CreateContainerError", "RunContainerError", "CrashLoopBackOff", "StartError"];
+const STARTED: [&str; 4] = [
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+    "StartError",
+];
 
 /// Outcome of an image on a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,8 +162,8 @@ pub(crate) fn pull(
 ) -> Result<Pulls> {
     let targets = nodes.one_each();
     ensure!(!targets.is_empty(), "no node is ready to pull anything");
-    let trial_namespace =
-        TrialNamespace::create(client, None, json!({})).context("cannot create a namespace to pull in")?;
+    let trial_namespace = TrialNamespace::create(client, None, json!({}))
+        .context("cannot create a namespace to pull in")?;
     if let Some(config) = credentials {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson",
@@ -154,7 +180,11 @@ pub(crate) fn pull(
     };
     for (architecture, node) in &targets {
         let name = format!("{}-{architecture}", trial_namespace.account_name());
-        let mut pod = trial_namespace.pod(&name, images.iter().enumerate().map(container).collect(), true);
+        let mut pod = trial_namespace.pod(
+            &name,
+            images.iter().enumerate().map(container).collect(),
+            true,
+        );
         if credentials.is_some() {
             pod["spec"]["imagePullSecrets"] = json!([{"name": trial_namespace.account_name()}]);
         }
@@ -163,13 +193,26 @@ pub(crate) fn pull(
             .create(&Resource::PODS, &trial_namespace.namespace, &pod)
             .context("cannot create a pod that pulls")?;
     }
-    let waiting: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
-    let mut found: Pulls = targets.into_iter().map(|target| (target, waiting.clone())).collect();
+    let waiting: BTreeMap<_, _> = images
+        .iter()
+        .map(|image| (image.clone(), Pulled::Waiting))
+        .collect();
+    let mut found: Pulls = targets
+        .into_iter()
+        .map(|target| (target, waiting.clone()))
+        .collect();
     trial_namespace
         .watch(client, limit, |pod| {
-            let of_node = found.iter_mut().find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
-            of_node.into_iter().for_each(|(_, seen)| note_pulls(pod, images, seen));
-            found.values().flat_map(BTreeMap::values).any(|pulled| *pulled == Pulled::Waiting)
+            let of_node = found
+                .iter_mut()
+                .find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
+            of_node
+                .into_iter()
+                .for_each(|(_, seen)| note_pulls(pod, images, seen));
+            found
+                .values()
+                .flat_map(BTreeMap::values)
+                .any(|pulled| *pulled == Pulled::Waiting)
         })
         .map(|()| found)
 }
@@ -177,12 +220,17 @@ pub(crate) fn pull(
 /// Records the state of each image in a pod. A failure may pass, as when a registry is busy.
 fn note_pulls(pod: &Value, images: &[String], seen: &mut BTreeMap<String, Pulled>) {
     for status in pod["status"]["containerStatuses"].items() {
-        let number =
-            status["name"].text().strip_prefix("image-").and_then(|number| number.parse::<usize>().ok());
-        let Some(entry) = number.and_then(|number| seen.get_mut(images.get(number)?)) else { continue };
+        let number = status["name"]
+            .text()
+            .strip_prefix("image-")
+            .and_then(|number| number.parse::<usize>().ok());
+        let Some(entry) = number.and_then(|number| seen.get_mut(images.get(number)?)) else {
+            continue;
+        };
         let waiting = &status["state"]["waiting"];
         let reason = waiting["reason"].text();
-        let ended = status["state"]["terminated"].is_object() || status["state"]["running"].is_object();
+        let ended =
+            status["state"]["terminated"].is_object() || status["state"]["running"].is_object();
         if ended || STARTED.contains(&reason) {
             *entry = Pulled::Here;
         } else if FAILURES.contains(&reason) && *entry == Pulled::Waiting {
@@ -199,24 +247,34 @@ mod tests {
     #[test]
     fn missing_command_proves_that_the_image_exists() {
         let images = ["a", "b", "c", "d"].map(str::to_owned);
-        let mut seen: BTreeMap<_, _> = images.iter().map(|image| (image.clone(), Pulled::Waiting)).collect();
+        let mut seen: BTreeMap<_, _> = images
+            .iter()
+            .map(|image| (image.clone(), Pulled::Waiting))
+            .collect();
         let waiting = |number: u8, reason: &str| json!({"name": format!("image-{number}"), "state": {"waiting": {"reason": reason, "message": "m"}}});
-        let started =
-            json!({"name": "image-1", "state": {"terminated": {"reason": "StartError", "exitCode": 128}}});
+        let started = json!({"name": "image-1", "state": {"terminated": {"reason": "StartError", "exitCode": 128}}});
         let statuses = json!([
             waiting(0, "ErrImagePull"),
             started,
             waiting(2, "ContainerCreating"),
             waiting(3, "CreateContainerError")
         ]);
-        note_pulls(&json!({"status": {"containerStatuses": statuses}}), &images, &mut seen);
+        note_pulls(
+            &json!({"status": {"containerStatuses": statuses}}),
+            &images,
+            &mut seen,
+        );
         let failed = Pulled::Failed("ErrImagePull: m".into());
         assert_eq!(
             seen.values().cloned().collect::<Vec<_>>(),
             [failed.clone(), Pulled::Here, Pulled::Waiting, Pulled::Here]
         );
         let later = json!([waiting(0, "ImagePullBackOff")]);
-        note_pulls(&json!({"status": {"containerStatuses": later}}), &images, &mut seen);
+        note_pulls(
+            &json!({"status": {"containerStatuses": later}}),
+            &images,
+            &mut seen,
+        );
         assert_eq!(seen["a"], failed);
     }
 }

@@ -51,36 +51,55 @@ pub(crate) struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// The run with these objects.
     pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
-        let run = config::Run { namespace: namespace.to_owned(), ..config::Run::standard() };
-        let mut subject = Self { objects, namespace, plugins: Vec::new(), run };
+        let run = config::Run {
+            namespace: namespace.to_owned(),
+            ..config::Run::standard()
+        };
+        let mut subject = Self {
+            objects,
+            namespace,
+            plugins: Vec::new(),
+            run,
+        };
         let data = |name| &subject.object("ConfigMap", name)["data"];
         let (settings, definitions) = (data(names::CONFIG_MAP), data(names::PLUGINS_MAP));
         if let Some(text) = settings[names::CONFIG_KEY].as_str() {
-            subject.run.overlay(text).map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
+            subject
+                .run
+                .overlay(text)
+                .map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
         }
         for (key, text) in definitions.as_object().into_iter().flatten() {
             let read = plugin::read_all(text.text())
                 .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
-            subject.plugins.extend(read.into_iter().map(|loaded| loaded.definition));
+            subject
+                .plugins
+                .extend(read.into_iter().map(|loaded| loaded.definition));
         }
         Ok(subject)
     }
 
     /// An object of the run; null if it creates none of this name.
     fn object(&self, kind: &str, name: &str) -> &'a Value {
-        let found = self.objects.iter().find(|object| object["kind"] == kind && object.name() == name);
+        let found = self
+            .objects
+            .iter()
+            .find(|object| object["kind"] == kind && object.name() == name);
         found.unwrap_or(&Value::Null)
     }
 
     fn aggregator(&self) -> Option<&'a Value> {
         self.objects.iter().find(|object| {
-            object["kind"] == "Pod" && object["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
+            object["kind"] == "Pod"
+                && object["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
         })
     }
 
     /// One pod of each plugin.
     fn pods(&self) -> impl Iterator<Item = Value> {
-        self.plugins.iter().map(|plugin| driver::cluster::pod(plugin, &self.run))
+        self.plugins
+            .iter()
+            .map(|plugin| driver::cluster::pod(plugin, &self.run))
     }
 }
 
@@ -118,7 +137,11 @@ pub(crate) fn examine(
     };
     take(server)?;
     // Don't retry: report failures.
-    let client = &client.clone().rate(MAX_REQUESTS_PER_SECOND, 1).patience(RETRY_TIMEOUT).hopeless(&[500]);
+    let client = &client
+        .clone()
+        .rate(MAX_REQUESTS_PER_SECOND, 1)
+        .patience(RETRY_TIMEOUT)
+        .hopeless(&[500]);
     let nodes = Nodes::read(client);
     take(match &nodes {
         Ok(nodes) => nodes.check(subject),
@@ -128,7 +151,9 @@ pub(crate) fn examine(
     let nodes = nodes.unwrap_or_default();
     take(access::preflight(client, preflight))?;
     let trial_namespace = trial_namespace(client, subject, preflight);
-    let placed = subject.aggregator().is_none_or(|pod| nodes.take(&pod["spec"]));
+    let placed = subject
+        .aggregator()
+        .is_none_or(|pod| nodes.take(&pod["spec"]));
     let (sampled, unknown) = sample(nodes.usable().into_iter().map(Value::name).collect(), words);
     std::thread::scope(|scope| {
         let echo = || match &trial_namespace {
@@ -139,9 +164,13 @@ pub(crate) fn examine(
             Err(why) => Check::skipped("echo", why.clone()),
         };
         let echo = base::thread("echo").spawn_scoped(scope, echo)?;
-        access::rights(client, subject, trial_namespace.as_ref().ok()).into_iter().try_for_each(&mut take)?;
+        access::rights(client, subject, trial_namespace.as_ref().ok())
+            .into_iter()
+            .try_for_each(&mut take)?;
         take(images::check(client, subject, &nodes))?;
-        let mut echo = echo.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let mut echo = echo
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if let Some(unknown) = unknown {
             echo.fail(unknown, Some("name nodes as `kubectl get nodes` does"));
         }

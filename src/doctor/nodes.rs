@@ -14,9 +14,21 @@ use base::kube::{Client, Error, Object as _, Resource, Selector};
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
 const PRESSURES: [(&str, &str, &str); 3] = [
-    ("DiskPressure", "disk pressure", "free room on the node's disk: images, logs, volumes of pods"),
-    ("MemoryPressure", "memory pressure", "find what uses the node's memory, or add nodes"),
-    ("PIDPressure", "too many processes", "find what starts them on the node"),
+    (
+        "DiskPressure",
+        "disk pressure",
+        "free room on the node's disk: images, logs, volumes of pods",
+    ),
+    (
+        "MemoryPressure",
+        "memory pressure",
+        "find what uses the node's memory, or add nodes",
+    ),
+    (
+        "PIDPressure",
+        "too many processes",
+        "find what starts them on the node",
+    ),
 ];
 
 /// Maximum images that a kubelet reports, the largest of them: the default of `nodeStatusMaxImages`.
@@ -41,13 +53,17 @@ fn is_linux(node: &Value) -> bool {
 
 /// Whether a condition holds for a node.
 fn is(node: &Value, condition: &str) -> bool {
-    node.condition(condition).is_some_and(|condition| condition["status"] == "True")
+    node.condition(condition)
+        .is_some_and(|condition| condition["status"] == "True")
 }
 
 /// Why a node is not ready.
 fn unready(node: &Value) -> Option<String> {
-    let why = node.condition("Ready").map_or("", |ready| ready["message"].text());
-    (!is(node, "Ready")).then(|| format!("not ready{}{why}", if why.is_empty() { "" } else { ": " }))
+    let why = node
+        .condition("Ready")
+        .map_or("", |ready| ready["message"].text());
+    (!is(node, "Ready"))
+        .then(|| format!("not ready{}{why}", if why.is_empty() { "" } else { ": " }))
 }
 
 /// Why a node does not accept a pod.
@@ -89,7 +105,8 @@ impl Nodes {
     pub(super) fn lack(&self, image: &str) -> bool {
         let lacks = |node: &Value| {
             let told = node["status"]["images"].as_array();
-            told.is_some_and(|told| told.len() < MAX_IMAGES_TOLD) && !images(node).any(|name| name == image)
+            told.is_some_and(|told| told.len() < MAX_IMAGES_TOLD)
+                && !images(node).any(|name| name == image)
         };
         !self.all.is_empty() && self.all.iter().all(lacks)
     }
@@ -97,14 +114,20 @@ impl Nodes {
     /// A ready node of each architecture.
     pub(super) fn one_each(&self) -> BTreeMap<String, String> {
         let last_first = self.usable().into_iter().rev();
-        last_first.map(|node| (architecture(node).to_owned(), node.name().to_owned())).collect()
+        last_first
+            .map(|node| (architecture(node).to_owned(), node.name().to_owned()))
+            .collect()
     }
 
     /// Ready Linux nodes, ordered so that each architecture appears early.
     pub(super) fn usable(&self) -> Vec<&Value> {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         let mut ranked = Vec::new();
-        for node in self.all.iter().filter(|node| unready(node).is_none() && is_linux(node)) {
+        for node in self
+            .all
+            .iter()
+            .filter(|node| unready(node).is_none() && is_linux(node))
+        {
             let next = seen.entry(architecture(node)).or_default();
             ranked.push((*next, node.name(), node));
             *next += 1;
@@ -117,22 +140,43 @@ impl Nodes {
     pub(super) fn check(&self, subject: &Subject<'_>) -> Check {
         let mut check = Check::new("nodes");
         let mut find = |remedy: &str, problem: &dyn Fn(&Value) -> Option<String>| {
-            let found = |node| Some((Value::name(node).to_owned(), problem(node)?, Some(remedy.to_owned())));
+            let found = |node| {
+                Some((
+                    Value::name(node).to_owned(),
+                    problem(node)?,
+                    Some(remedy.to_owned()),
+                ))
+            };
             check.add_all(("nodes", self.all.len()), self.all.iter().filter_map(found));
         };
-        find("look at the node and its kubelet, or remove the node from the cluster", &unready);
+        find(
+            "look at the node and its kubelet, or remove the node from the cluster",
+            &unready,
+        );
         for (condition, text, remedy) in PRESSURES {
             find(remedy, &|node| is(node, condition).then(|| text.to_owned()));
         }
-        let needed =
-            subject.plugins.iter().filter(|plugin| plugin.config.driver.is_per_node()).count() as u64;
-        find("remove pods from the node, or raise `maxPods` of its kubelet", &|node| {
-            let free = self.free(node).filter(|free| *free < needed)?;
-            Some(format!("room for {free} more pods, but the run needs {needed}"))
-        });
+        let needed = subject
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.config.driver.is_per_node())
+            .count() as u64;
+        find(
+            "remove pods from the node, or raise `maxPods` of its kubelet",
+            &|node| {
+                let free = self.free(node).filter(|free| *free < needed)?;
+                Some(format!(
+                    "room for {free} more pods, but the run needs {needed}"
+                ))
+            },
+        );
         self.find_unplaced(subject, &mut check);
         let architectures = self.architectures().into_iter().joined(" and ");
-        let ready = self.all.iter().filter(|node| unready(node).is_none()).count();
+        let ready = self
+            .all
+            .iter()
+            .filter(|node| unready(node).is_none())
+            .count();
         check.seen = format!("{ready} of {} ready, {architectures}", self.all.len());
         check
     }
@@ -144,29 +188,51 @@ impl Nodes {
 
     /// Checks whether any node accepts the aggregator, and the plugins that run once.
     fn find_unplaced(&self, subject: &Subject<'_>, check: &mut Check) {
-        let once =
-            subject.plugins.iter().filter(|plugin| plugin.config.driver == DriverKind::Job).map(|plugin| {
-                let spec = plugin.pod_spec.clone().unwrap_or_else(|| default_spec(DriverKind::Job, ""));
+        let once = subject
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.config.driver == DriverKind::Job)
+            .map(|plugin| {
+                let spec = plugin
+                    .pod_spec
+                    .clone()
+                    .unwrap_or_else(|| default_spec(DriverKind::Job, ""));
                 (format!("plugin `{}`", plugin.name()), spec)
             });
-        let aggregator = subject.aggregator().map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
+        let aggregator = subject
+            .aggregator()
+            .map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
         let mut refused: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
-        for (what, spec) in aggregator.into_iter().chain(once).filter(|(_, spec)| !self.take(spec)) {
+        for (what, spec) in aggregator
+            .into_iter()
+            .chain(once)
+            .filter(|(_, spec)| !self.take(spec))
+        {
             for node in &self.all {
                 let why = refusal(node, &spec).unwrap_or_default();
-                refused.entry((node.name(), why)).or_default().push(what.clone());
+                refused
+                    .entry((node.name(), why))
+                    .or_default()
+                    .push(what.clone());
             }
         }
         let remedy = "remove the taint or cordon from a node, add a node, or choose others with \
                       `--aggregator-node-selector`, a toleration or a node selector in the plugin's pod spec";
         let refused = refused.into_iter().map(|((node, why), whats)| {
-            (node.to_owned(), format!("no node for {}: {why}", whats.join(" and ")), Some(remedy.to_owned()))
+            (
+                node.to_owned(),
+                format!("no node for {}: {why}", whats.join(" and ")),
+                Some(remedy.to_owned()),
+            )
         });
         check.add_all(("nodes", self.all.len()), refused);
     }
 
     fn free(&self, node: &Value) -> Option<u64> {
-        let max = node["status"]["allocatable"]["pods"].text().parse::<u64>().ok()?;
+        let max = node["status"]["allocatable"]["pods"]
+            .text()
+            .parse::<u64>()
+            .ok()?;
         let used = self.pods.get(node.name()).copied().unwrap_or_default();
         (!self.pods.is_empty()).then(|| max.saturating_sub(used))
     }
@@ -190,13 +256,27 @@ mod tests {
 
     #[test]
     fn sample_has_every_architecture_and_only_ready_nodes() {
-        let all = [("a", "amd64", true), ("b", "amd64", true), ("c", "arm64", true), ("d", "amd64", false)];
-        let all = all.iter().map(|(name, architecture, ready)| node(name, architecture, *ready)).collect();
-        let nodes = Nodes { all, pods: BTreeMap::new() };
+        let all = [
+            ("a", "amd64", true),
+            ("b", "amd64", true),
+            ("c", "arm64", true),
+            ("d", "amd64", false),
+        ];
+        let all = all
+            .iter()
+            .map(|(name, architecture, ready)| node(name, architecture, *ready))
+            .collect();
+        let nodes = Nodes {
+            all,
+            pods: BTreeMap::new(),
+        };
         let usable: Vec<_> = nodes.usable().into_iter().map(Value::name).collect();
         assert_eq!(usable, ["a", "c", "b"]);
         assert_eq!(nodes.one_each()["amd64"], "a");
-        assert_eq!(nodes.architectures().into_iter().collect::<Vec<_>>(), ["amd64", "arm64"]);
+        assert_eq!(
+            nodes.architectures().into_iter().collect::<Vec<_>>(),
+            ["amd64", "arm64"]
+        );
     }
 
     #[test]
@@ -208,15 +288,26 @@ mod tests {
         let mut other = node("c", "amd64", false);
         other["spec"]["taints"] = json!([{"key": "mine", "effect": "NoExecute"}]);
         let pods = BTreeMap::from([("b".to_owned(), 3), ("c".to_owned(), 1)]);
-        let nodes = Nodes { all: vec![tainted, other], pods };
+        let nodes = Nodes {
+            all: vec![tainted, other],
+            pods,
+        };
         let objects = [
             json!({"kind": "Pod", "metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "spec": {}}),
         ];
         let plugin = crate::plugin::Definition::new("logs", DriverKind::DaemonSet, json!({}));
-        let subject =
-            Subject { objects: &objects, namespace: "n", plugins: vec![plugin], run: Default::default() };
+        let subject = Subject {
+            objects: &objects,
+            namespace: "n",
+            plugins: vec![plugin],
+            run: Default::default(),
+        };
         let check = nodes.check(&subject);
-        let lines: Vec<_> = check.findings.iter().map(super::super::finding::CheckFinding::line).collect();
+        let lines: Vec<_> = check
+            .findings
+            .iter()
+            .map(super::super::finding::CheckFinding::line)
+            .collect();
         assert_eq!(
             lines,
             [
@@ -227,7 +318,12 @@ mod tests {
                 "1 of 2 nodes: no node for the aggregator: taint `mine:NoExecute` is not tolerated (c)",
             ]
         );
-        assert!(check.findings.iter().all(|finding| finding.remedy.is_some()));
+        assert!(
+            check
+                .findings
+                .iter()
+                .all(|finding| finding.remedy.is_some())
+        );
         assert_eq!(check.seen, "1 of 2 ready, amd64");
     }
 }

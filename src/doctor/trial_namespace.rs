@@ -33,15 +33,32 @@ pub(super) struct TrialNamespace {
 
 impl TrialNamespace {
     /// Uses an existing namespace, or creates a temporary one with `labels`.
-    pub(super) fn create(client: &Client, existing: Option<&str>, labels: Value) -> Result<Self, Error> {
-        let id = crate::config::new_uuid().chars().filter(char::is_ascii_alphanumeric).take(8).collect();
+    pub(super) fn create(
+        client: &Client,
+        existing: Option<&str>,
+        labels: Value,
+    ) -> Result<Self, Error> {
+        let id = crate::config::new_uuid()
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(8)
+            .collect();
         let own = existing.is_none();
         let namespace = existing.map_or_else(|| format!("{DOCTOR}-{id}"), str::to_owned);
         // Dropping the namespace deletes what may have been created, even after the stop of the command.
         let client = client.under(&Stop::new()).within(CLEARING_TIMEOUT);
-        let mut trial_namespace = Self { namespace, id, own, client, refused: false };
-        let created =
-            if own { trial_namespace.create_namespace(labels) } else { trial_namespace.create_account() };
+        let mut trial_namespace = Self {
+            namespace,
+            id,
+            own,
+            client,
+            refused: false,
+        };
+        let created = if own {
+            trial_namespace.create_namespace(labels)
+        } else {
+            trial_namespace.create_account()
+        };
         if let Err(error) = created {
             trial_namespace.refused = matches!(error, Error::Api(_)) && !error.is_passing();
             return Err(error);
@@ -66,7 +83,8 @@ impl TrialNamespace {
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": self.metadata(&self.account_name()),
             "automountServiceAccountToken": false,
         });
-        self.client.create(&Resource::SERVICE_ACCOUNTS, &self.namespace, &account)
+        self.client
+            .create(&Resource::SERVICE_ACCOUNTS, &self.namespace, &account)
     }
 
     /// Name of the account.
@@ -111,7 +129,11 @@ impl TrialNamespace {
         mut see: impl FnMut(&Value) -> bool,
     ) -> anyhow::Result<()> {
         client.stop().within(limit, |over| {
-            for event in client.under(over).watch(&Resource::PODS, &self.namespace, &self.selector()) {
+            for event in
+                client
+                    .under(over)
+                    .watch(&Resource::PODS, &self.namespace, &self.selector())
+            {
                 match event {
                     Ok(Event::Applied(pod)) if !see(&pod) => break,
                     Err(error) => log::debug!("{error}"),
@@ -125,13 +147,18 @@ impl TrialNamespace {
 
     /// Whether no trial pod is left. Without permission to list, there is nothing to wait for.
     fn is_empty(&self) -> bool {
-        let pods = self.client.list(&Resource::PODS, &self.namespace, &self.selector());
+        let pods = self
+            .client
+            .list(&Resource::PODS, &self.namespace, &self.selector());
         pods.map_or(true, |pods| pods.is_empty())
     }
 
     /// Replacement for the run's namespace, if this one is temporary.
     pub(super) fn stand_in(&self) -> Option<StandIn> {
-        self.own.then(|| StandIn { namespace: self.namespace.clone(), account: self.account_name() })
+        self.own.then(|| StandIn {
+            namespace: self.namespace.clone(),
+            account: self.account_name(),
+        })
     }
 }
 
@@ -143,14 +170,23 @@ impl Drop for TrialNamespace {
         }
         let (client, namespace, account) = (&self.client, &self.namespace, self.account_name());
         let outcomes = if self.own {
-            vec![(format!("namespace `{namespace}`"), client.delete(&Resource::NAMESPACES, "", namespace))]
+            vec![(
+                format!("namespace `{namespace}`"),
+                client.delete(&Resource::NAMESPACES, "", namespace),
+            )]
         } else {
             let pods = Request::delete_collection(&Resource::PODS, namespace, &self.selector());
-            let what = format!("pods with the label `{DOCTOR}={}` in namespace `{namespace}`", self.id);
+            let what = format!(
+                "pods with the label `{DOCTOR}={}` in namespace `{namespace}`",
+                self.id
+            );
             let removed = client.delete(&Resource::SERVICE_ACCOUNTS, namespace, &account);
             vec![
                 (what, client.send(&pods).map(drop)),
-                (format!("account `{account}` in namespace `{namespace}`"), removed),
+                (
+                    format!("account `{account}` in namespace `{namespace}`"),
+                    removed,
+                ),
             ]
         };
         let mut failed = false;

@@ -24,7 +24,9 @@ use crate::nodes::{Choice, Order, zone};
 use crate::plugin::{Definition, DriverKind, default_spec};
 use base::clock::{self, passed};
 use base::json::json;
-use base::kube::{self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers};
+use base::kube::{
+    self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers,
+};
 use base::lock;
 use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
@@ -78,7 +80,11 @@ impl Driver for ClusterDriver<'_> {
         let driver = plugin.definition.config.driver;
         if self.audience.is_none() {
             let identity = self.authority.client(plugin.definition.name())?;
-            self.create(&Resource::SECRETS, &launch.secret(&identity.cert_pem, &identity.key_pem), stop)?;
+            self.create(
+                &Resource::SECRETS,
+                &launch.secret(&identity.cert_pem, &identity.key_pem),
+                stop,
+            )?;
         }
         if driver != DriverKind::Nodes && !self.was_replaced(&launch)? {
             self.create(resource(&launch), &launch.object(), stop)?;
@@ -89,7 +95,11 @@ impl Driver for ClusterDriver<'_> {
 
     fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
-        let grace = if plugin.config.driver == DriverKind::Job { JOB_GRACE } else { DAEMON_SET_GRACE };
+        let grace = if plugin.config.driver == DriverKind::Job {
+            JOB_GRACE
+        } else {
+            DAEMON_SET_GRACE
+        };
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace.as_secs(), "propagationPolicy": "Background",
         });
@@ -100,7 +110,9 @@ impl Driver for ClusterDriver<'_> {
         if self.audience.is_some() {
             return Ok(());
         }
-        Ok(self.client.delete(&Resource::SECRETS, namespace, &launch.secret_name())?)
+        Ok(self
+            .client
+            .delete(&Resource::SECRETS, namespace, &launch.secret_name())?)
     }
 }
 
@@ -120,23 +132,42 @@ pub(crate) fn expected(
     let default = default_spec(driver, &config.service_account_name);
     let spec = definition.pod_spec.as_ref().unwrap_or(&default);
     let mut excluded = BTreeMap::new();
-    let fit = nodes
-        .iter()
-        .filter(|node| refusal(spec, node).map(|why| excluded.insert(node.name().to_owned(), why)).is_none());
-    let choice = if driver == DriverKind::Nodes { config.nodes.clone() } else { Choice::default() };
+    let fit = nodes.iter().filter(|node| {
+        refusal(spec, node)
+            .map(|why| excluded.insert(node.name().to_owned(), why))
+            .is_none()
+    });
+    let choice = if driver == DriverKind::Nodes {
+        config.nodes.clone()
+    } else {
+        Choice::default()
+    };
     let (mut chosen, others) = choice.choose(fit, seed);
     if definition.config.waves.order == Order::Zone {
         chosen.sort_by_key(|node| zone(node));
     }
     excluded.extend(others);
-    (chosen.into_iter().map(|node| ResultId::on_node(plugin, node.name())).collect(), excluded)
+    (
+        chosen
+            .into_iter()
+            .map(|node| ResultId::on_node(plugin, node.name()))
+            .collect(),
+        excluded,
+    )
 }
 
 /// The pod that a plugin would get, for a dry run.
 pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
     let session = "0000000000000000".to_owned();
     let ca_cert = String::new();
-    let launch = ClusterLaunch { definition, session, config, ca_cert, owner: ("", ""), audience: None };
+    let launch = ClusterLaunch {
+        definition,
+        session,
+        config,
+        ca_cert,
+        owner: ("", ""),
+        audience: None,
+    };
     let metadata = json!({
         "name": launch.object_name(),
         "namespace": config.namespace,
@@ -168,10 +199,13 @@ impl ClusterDriver<'_> {
 
     /// Whether another pod has replaced a Job's first one, before a restart of the aggregator.
     fn was_replaced(&self, launch: &ClusterLaunch<'_>) -> anyhow::Result<bool> {
-        if launch.definition.config.driver != DriverKind::Job || self.config.retries.node_lost == 0 {
+        if launch.definition.config.driver != DriverKind::Job || self.config.retries.node_lost == 0
+        {
             return Ok(false);
         }
-        let pods = self.client.list(&Resource::PODS, &self.config.namespace, &launch.selector())?;
+        let pods = self
+            .client
+            .list(&Resource::PODS, &self.config.namespace, &launch.selector())?;
         let own = |pod: &&Value| is_own(&pod["metadata"]["ownerReferences"], "", &self.owner.1);
         Ok(pods.iter().filter(own).any(|pod| attempt(pod) > 1))
     }
@@ -193,7 +227,11 @@ impl ClusterDriver<'_> {
             // The lost one ends if its node comes back.
             self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
-            if settled(&place) { due.push(place) } else { waves.again(place) }
+            if settled(&place) {
+                due.push(place)
+            } else {
+                waves.again(place)
+            }
         }
         for place in waves.finished(|place| per_node && settled(place)) {
             let pod = launch.pod(&place, monitor.attempt(&place), &[]);
@@ -230,7 +268,9 @@ impl ClusterDriver<'_> {
         loop {
             match self.client.create(resource, &self.config.namespace, object) {
                 // The outcome is unknown; the fixed name prevents a duplicate.
-                Err(kube::Error::Transport { stage: Stage::Sent, .. }) if !stop.wait(CHECK_INTERVAL) => {}
+                Err(kube::Error::Transport {
+                    stage: Stage::Sent, ..
+                }) if !stop.wait(CHECK_INTERVAL) => {}
                 Err(error)
                     if error.already_exists()
                         && self.is_left_over(resource, object)
@@ -251,16 +291,23 @@ impl ClusterDriver<'_> {
     /// node has not done that in time.
     fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
         let namespace = &self.config.namespace;
-        let Ok(found) = self.client.find(resource, namespace, object.name()) else { return false };
+        let Ok(found) = self.client.find(resource, namespace, object.name()) else {
+            return false;
+        };
         let Some(found) = found else { return true };
         let meta = &found["metadata"];
         if ["", &*self.owner.1].contains(&meta["ownerReferences"][0]["uid"].text()) {
             return false;
         }
         // The time of a deletion includes the grace period.
-        let deleted = meta["deletionTimestamp"].as_str().and_then(clock::parse_rfc3339);
+        let deleted = meta["deletionTimestamp"]
+            .as_str()
+            .and_then(clock::parse_rfc3339);
         if deleted.is_some_and(|deleted| passed(deleted, REMOVAL_GRACE, SystemTime::now())) {
-            log::info!("removing `{}` of an earlier aggregator, whose node does not respond", object.name());
+            log::info!(
+                "removing `{}` of an earlier aggregator, whose node does not respond",
+                object.name()
+            );
             if let Err(error) = self.client.delete_now(resource, namespace, &found) {
                 log::debug!("`{}` is not removed: {error}", object.name());
             }
@@ -283,7 +330,13 @@ impl ClusterDriver<'_> {
             DriverKind::Job => (None, BTreeSet::new()),
             _ => (Some(launch.pod_spec()), places().collect()),
         };
-        let mut monitor = Monitor::new(plugin, spec, nodes, self.config.graces.clone(), SystemTime::now());
+        let mut monitor = Monitor::new(
+            plugin,
+            spec,
+            nodes,
+            self.config.graces.clone(),
+            SystemTime::now(),
+        );
         monitor.retries = self.config.retries.node_lost;
         let mut waves = match driver {
             DriverKind::DaemonSet => None,
@@ -292,7 +345,10 @@ impl ClusterDriver<'_> {
             DriverKind::Nodes => {
                 monitor.waves = Some(self.config.nodes.clone());
                 let waves = launch.definition.config.waves;
-                Some(WaveQueue::new(places(), waves.size(self.config.nodes.max_parallel, expected.len())))
+                Some(WaveQueue::new(
+                    places(),
+                    waves.size(self.config.nodes.max_parallel, expected.len()),
+                ))
             }
         };
         let mut changed = None::<Instant>;
@@ -308,8 +364,9 @@ impl ClusterDriver<'_> {
             let _over = StopOnDrop(stop);
             let nodes = sender.clone();
             let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
-            let pods =
-                thread("pods").spawn_scoped(scope, move || watch_pods(client, launch, &self.roster, &sender));
+            let pods = thread("pods").spawn_scoped(scope, move || {
+                watch_pods(client, launch, &self.roster, &sender)
+            });
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
                 log::error!("changes of plugin `{plugin}` are noticed late: {error}");
@@ -343,7 +400,10 @@ impl ClusterDriver<'_> {
                 {
                     changed = Some(Instant::now());
                     let failures = self.advance(launch, waves, &mut monitor, stop).into_iter();
-                    if failures.map(Finding::Failure).any(|finding| findings.send(finding).is_err()) {
+                    if failures
+                        .map(Finding::Failure)
+                        .any(|finding| findings.send(finding).is_err())
+                    {
                         return;
                     }
                 }
@@ -381,7 +441,11 @@ impl ClusterDriver<'_> {
 
 fn resource(launch: &ClusterLaunch<'_>) -> &'static Resource {
     let is_set = launch.definition.config.driver == DriverKind::DaemonSet;
-    if is_set { &Resource::DAEMON_SETS } else { &Resource::PODS }
+    if is_set {
+        &Resource::DAEMON_SETS
+    } else {
+        &Resource::PODS
+    }
 }
 
 fn watch_pods(
@@ -390,14 +454,21 @@ fn watch_pods(
     roster: &Roster,
     seen: &SyncSender<WatchEvent>,
 ) {
-    let pods = client.watch(&Resource::PODS, &launch.config.namespace, &launch.selector());
+    let pods = client.watch(
+        &Resource::PODS,
+        &launch.config.namespace,
+        &launch.selector(),
+    );
     for event in pods.shrink(shrink_pod) {
         match &event {
             Ok(Event::Applied(pod)) => roster.enter(launch, pod),
             Ok(Event::Deleted(pod)) => roster.leave(pod),
             Ok(Event::Restarted | Event::Synced) => {}
             Err(error) => {
-                log::warn!("pods of plugin `{}` cannot be watched: {error}", launch.definition.name());
+                log::warn!(
+                    "pods of plugin `{}` cannot be watched: {error}",
+                    launch.definition.name()
+                );
             }
         }
         if event.is_ok_and(|event| seen.send(WatchEvent::Pod(event)).is_err()) {
@@ -407,7 +478,10 @@ fn watch_pods(
 }
 
 fn watch_nodes(client: &kube::Client, seen: &SyncSender<WatchEvent>) {
-    for event in client.watch(&Resource::NODES, "", &Selector::all()).shrink(shrink_node) {
+    for event in client
+        .watch(&Resource::NODES, "", &Selector::all())
+        .shrink(shrink_node)
+    {
         let told = match event {
             Ok(event) => seen.send(WatchEvent::Node(event)),
             // Without permission to watch nodes, the pods alone are followed.
@@ -456,21 +530,39 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
 
 /// Why the controller creates no pods, from its latest event. One request for all nodes of a batch.
 fn no_pod(client: &kube::Client, launch: &ClusterLaunch<'_>) -> String {
-    let events = Selector::fields(format!("involvedObject.name={},type=Warning", launch.object_name()));
-    let found = client.list(&Resource::EVENTS, &launch.config.namespace, &events).unwrap_or_default();
-    let last = found.iter().max_by_key(|event| event["lastTimestamp"].text());
+    let events = Selector::fields(format!(
+        "involvedObject.name={},type=Warning",
+        launch.object_name()
+    ));
+    let found = client
+        .list(&Resource::EVENTS, &launch.config.namespace, &events)
+        .unwrap_or_default();
+    let last = found
+        .iter()
+        .max_by_key(|event| event["lastTimestamp"].text());
     // Added by the API server to repeated events.
-    let said =
-        last.map(|event| event["message"].text().trim_start_matches("(combined from similar events): "));
-    let Some(said) = said.filter(|said| !said.is_empty()) else { return String::new() };
+    let said = last.map(|event| {
+        event["message"]
+            .text()
+            .trim_start_matches("(combined from similar events): ")
+    });
+    let Some(said) = said.filter(|said| !said.is_empty()) else {
+        return String::new();
+    };
     let remedy = remedy(Obstacle::of(said)).map(|remedy| format!("; {remedy}"));
     format!(": {said}{}", remedy.unwrap_or_default())
 }
 
 /// The end of the log of a pod's worker.
-fn worker_log(client: &kube::Client, launch: &ClusterLaunch<'_>, pod: &str) -> Result<String, kube::Error> {
+fn worker_log(
+    client: &kube::Client,
+    launch: &ClusterLaunch<'_>,
+    pod: &str,
+) -> Result<String, kube::Error> {
     let request = Request::get(&Resource::PODS, &launch.config.namespace, pod).subresource("log");
-    let request = request.query("container", WORKER_CONTAINER).query("tailLines", "100");
+    let request = request
+        .query("container", WORKER_CONTAINER)
+        .query("tailLines", "100");
     client.once(LOG_TIMEOUT).text(&request, LOG_BYTES)
 }
 
@@ -500,7 +592,12 @@ struct WaveQueue {
 impl WaveQueue {
     /// Places in their order, `size` at once.
     fn new(places: impl IntoIterator<Item = String>, size: usize) -> Self {
-        Self { waiting: places.into_iter().collect(), active: BTreeSet::new(), size, adopted: false }
+        Self {
+            waiting: places.into_iter().collect(),
+            active: BTreeSet::new(),
+            size,
+            adopted: false,
+        }
     }
 
     /// Takes over, once, the places with pods from before a restart.
@@ -524,8 +621,13 @@ impl WaveQueue {
 
     /// Takes places whose pods can be deleted.
     fn finished(&mut self, is_settled: impl Fn(&str) -> bool) -> Vec<String> {
-        let settled: Vec<_> =
-            self.active.iter().filter(|place| is_settled(place)).take(MAX_CHANGES).cloned().collect();
+        let settled: Vec<_> = self
+            .active
+            .iter()
+            .filter(|place| is_settled(place))
+            .take(MAX_CHANGES)
+            .cloned()
+            .collect();
         self.active.retain(|place| !settled.contains(place));
         settled
     }
@@ -533,7 +635,13 @@ impl WaveQueue {
     /// Takes places whose pods can be created. One that is not ready keeps its turn.
     fn due(&mut self, is_ready: impl Fn(&str) -> bool) -> Vec<String> {
         let room = self.size.saturating_sub(self.active.len()).min(MAX_CHANGES);
-        let due: Vec<_> = self.waiting.iter().filter(|place| is_ready(place)).take(room).cloned().collect();
+        let due: Vec<_> = self
+            .waiting
+            .iter()
+            .filter(|place| is_ready(place))
+            .take(room)
+            .cloned()
+            .collect();
         self.waiting.retain(|place| !due.contains(place));
         self.active.extend(due.iter().cloned());
         due
@@ -600,16 +708,25 @@ impl Roster {
         let has = |addresses: &[String]| addresses.iter().any(|known| known == address);
         // A pod connects before its own status has any address.
         let elsewhere = |seat: &Seat| {
-            if has(&seat.host_addresses) { seat.node != own.node } else { has(&seat.addresses) }
+            if has(&seat.host_addresses) {
+                seat.node != own.node
+            } else {
+                has(&seat.addresses)
+            }
         };
         !has(&own.addresses)
             && !has(&own.host_addresses)
-            && lock(&self.0).iter().any(|(other, seat)| other != uid && elsewhere(seat))
+            && lock(&self.0)
+                .iter()
+                .any(|(other, seat)| other != uid && elsewhere(seat))
     }
 
     fn enter(&self, launch: &ClusterLaunch<'_>, pod: &Value) {
-        if is_own(&pod["metadata"]["ownerReferences"], &launch.object_name(), launch.owner.1)
-            && let Some((uid, seat)) = Seat::of(pod)
+        if is_own(
+            &pod["metadata"]["ownerReferences"],
+            &launch.object_name(),
+            launch.owner.1,
+        ) && let Some((uid, seat)) = Seat::of(pod)
         {
             lock(&self.0).insert(uid, seat);
         }
@@ -653,13 +770,26 @@ mod tests {
     fn address_of_the_own_node_is_not_that_of_another_pod() {
         let seat = |uid: &str, node: &str, status: Value| {
             let meta = json!({"uid": uid, "name": uid, "labels": {LABEL_SESSION: "s"}});
-            Seat::of(&json!({"metadata": meta, "spec": {"nodeName": node}, "status": status})).unwrap()
+            Seat::of(&json!({"metadata": meta, "spec": {"nodeName": node}, "status": status}))
+                .unwrap()
         };
         let roster = Roster::default();
         lock(&roster.0).extend([
-            seat("beside", "a", json!({"podIPs": [{"ip": "10.0.0.1"}], "hostIP": "1.1.1.1"})),
-            seat("in-host-network", "a", json!({"podIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.1"}]})),
-            seat("away", "b", json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"})),
+            seat(
+                "beside",
+                "a",
+                json!({"podIPs": [{"ip": "10.0.0.1"}], "hostIP": "1.1.1.1"}),
+            ),
+            seat(
+                "in-host-network",
+                "a",
+                json!({"podIP": "1.1.1.1", "hostIPs": [{"ip": "1.1.1.1"}]}),
+            ),
+            seat(
+                "away",
+                "b",
+                json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"}),
+            ),
         ]);
         let (uid, fresh) = seat("own", "a", json!({}));
         for (address, expected) in [
@@ -669,9 +799,21 @@ mod tests {
             ("2.2.2.2", true),
             ("192.0.2.1", false),
         ] {
-            assert_eq!(roster.is_elsewhere(&uid, &fresh, address), expected, "{address}");
+            assert_eq!(
+                roster.is_elsewhere(&uid, &fresh, address),
+                expected,
+                "{address}"
+            );
         }
-        let (uid, known) = seat("away", "b", json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"}));
-        assert!(["10.0.0.2", "2.2.2.2"].iter().all(|address| !roster.is_elsewhere(&uid, &known, address)));
+        let (uid, known) = seat(
+            "away",
+            "b",
+            json!({"podIP": "10.0.0.2", "hostIP": "2.2.2.2"}),
+        );
+        assert!(
+            ["10.0.0.2", "2.2.2.2"]
+                .iter()
+                .all(|address| !roster.is_elsewhere(&uid, &known, address))
+        );
     }
 }

@@ -46,7 +46,10 @@ pub(super) struct ProcessSpec {
 /// plugin's last, as in a pod.
 pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) {
     let pod = definition.pod_spec.as_ref().unwrap_or(&Value::Null);
-    let together = pod["containers"].items().chain([&definition.spec]).collect();
+    let together = pod["containers"]
+        .items()
+        .chain([&definition.spec])
+        .collect();
     (pod["initContainers"].items().collect(), together)
 }
 
@@ -56,7 +59,10 @@ pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
     let pod = definition.pod_spec.as_ref().unwrap_or(&default);
     let volumes = pod["volumes"].items().chain(&definition.extra_volumes);
     let folders = volumes.filter_map(|volume| {
-        let (name, path) = (volume["name"].as_str()?, volume["hostPath"]["path"].as_str()?);
+        let (name, path) = (
+            volume["name"].as_str()?,
+            volume["hostPath"]["path"].as_str()?,
+        );
         Some((name.to_owned(), path.to_owned()))
     });
     folders.collect()
@@ -70,7 +76,9 @@ fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
         let (_, folder) = facts.volumes.iter().find(|(known, _)| known == name)?;
         match text.strip_prefix(point.trim_end_matches('/'))? {
             "" | "/" => Some(folder.clone()),
-            rest => rest.starts_with('/').then(|| folder.trim_end_matches('/').to_owned() + rest),
+            rest => rest
+                .starts_with('/')
+                .then(|| folder.trim_end_matches('/').to_owned() + rest),
         }
     });
     found.unwrap_or_else(|| text.to_owned())
@@ -103,7 +111,10 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
         if let Some(dir) = container.dir
             && !dir.is_dir()
         {
-            bail!("plugin `{plugin}`: its `workingDir` `{}` is not a folder on this machine", dir.display());
+            bail!(
+                "plugin `{plugin}`: its `workingDir` `{}` is not a folder on this machine",
+                dir.display()
+            );
         }
     }
     for file in definition.config_map.keys() {
@@ -123,10 +134,16 @@ pub(super) fn resolve(
     facts: &PodFields<'_>,
     given: &[(String, String)],
 ) -> anyhow::Result<ProcessSpec> {
-    let name = container["name"].as_str().filter(|name| !name.is_empty()).unwrap_or("plugin").to_owned();
+    let name = container["name"]
+        .as_str()
+        .filter(|name| !name.is_empty())
+        .unwrap_or("plugin")
+        .to_owned();
     let mut listed = BTreeMap::new();
     for entry in container["env"].items() {
-        let Some(key) = entry["name"].as_str() else { continue };
+        let Some(key) = entry["name"].as_str() else {
+            continue;
+        };
         if given.iter().any(|(name, _)| name == key) {
             continue;
         }
@@ -153,7 +170,11 @@ pub(super) fn resolve(
     for name in sys::INHERITED {
         if let Ok(value) = std::env::var(name) {
             // The container's working directory may differ.
-            let value = if *name == "TMPDIR" { temp::dir().to_string_lossy().into_owned() } else { value };
+            let value = if *name == "TMPDIR" {
+                temp::dir().to_string_lossy().into_owned()
+            } else {
+                value
+            };
             env.insert((*name).to_owned(), value);
         }
     }
@@ -167,13 +188,23 @@ pub(super) fn resolve(
         command.extend(strings("args").map(|word| expand(word, &env)));
     }
     // The image of this build contains this program.
-    if let Some(program) = command.first_mut().filter(|program| *program == builtin::OWN_PROGRAM)
+    if let Some(program) = command
+        .first_mut()
+        .filter(|program| *program == builtin::OWN_PROGRAM)
         && let Ok(own) = std::env::current_exe()
     {
         *program = own.to_string_lossy().into_owned();
     }
-    let dir = container["workingDir"].as_str().filter(|dir| !dir.is_empty()).map(PathBuf::from);
-    Ok(ProcessSpec { name, command, env, dir })
+    let dir = container["workingDir"]
+        .as_str()
+        .filter(|dir| !dir.is_empty())
+        .map(PathBuf::from);
+    Ok(ProcessSpec {
+        name,
+        command,
+        env,
+        dir,
+    })
 }
 
 fn value_from(from: &Value, facts: &PodFields<'_>) -> Option<String> {
@@ -189,7 +220,9 @@ fn value_from(from: &Value, facts: &PodFields<'_>) -> Option<String> {
 }
 
 fn optional(from: &Value) -> bool {
-    ["secretKeyRef", "configMapKeyRef"].iter().any(|key| from[key]["optional"].as_bool() == Some(true))
+    ["secretKeyRef", "configMapKeyRef"]
+        .iter()
+        .any(|key| from[key]["optional"].as_bool() == Some(true))
 }
 
 /// Replaces `$(NAME)` by its value; `$$` is a literal dollar, an unknown name is left unchanged.
@@ -197,8 +230,12 @@ fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     static REFERENCE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\$\$|\$\(([^)]*)\)").expect("a valid pattern"));
     let value = |found: &Captures<'_>| {
-        let Some(name) = found.get(1) else { return "$".to_owned() };
-        env.get(name.as_str()).map_or(&found[0], String::as_str).to_owned()
+        let Some(name) = found.get(1) else {
+            return "$".to_owned();
+        };
+        env.get(name.as_str())
+            .map_or(&found[0], String::as_str)
+            .to_owned()
     };
     REFERENCE.replace_all(text, value).into_owned()
 }
@@ -210,7 +247,12 @@ mod tests {
     use super::*;
     use crate::plugin::DriverKind;
 
-    const FACTS: PodFields<'_> = PodFields { node: "n1", pod: "p1", namespace: "ns", volumes: &[] };
+    const FACTS: PodFields<'_> = PodFields {
+        node: "n1",
+        pod: "p1",
+        namespace: "ns",
+        volumes: &[],
+    };
 
     fn env<'a>(container: &'a ProcessSpec, name: &str) -> Option<&'a str> {
         container.env.get(name).map(String::as_str)
@@ -252,7 +294,10 @@ mod tests {
         let given = [("RESULTS_DIR".to_owned(), "/r".to_owned())];
         let container = resolve("p", &value, &FACTS, &given).unwrap();
         // OUT sorts before RESULTS_DIR, so its reference is unresolved.
-        assert_eq!(container.command, ["sh", "-c", "$(RESULTS_DIR)/out", "n1", "$(NONE)"]);
+        assert_eq!(
+            container.command,
+            ["sh", "-c", "$(RESULTS_DIR)/out", "n1", "$(NONE)"]
+        );
         assert_eq!(env(&container, "RESULTS_DIR"), Some("/r"));
         assert_eq!(env(&container, "PATH"), Some("/own"));
         assert_eq!(env(&container, "MAYBE"), None);
@@ -264,8 +309,15 @@ mod tests {
     fn host_folders_and_own_program_are_mapped() {
         let definition = Definition::new("p", DriverKind::DaemonSet, json!({}));
         let volumes = host_volumes(&definition);
-        assert_eq!(volumes, [("root".to_owned(), "/".to_owned())], "as every DaemonSet has it");
-        let facts = PodFields { volumes: &volumes, ..FACTS };
+        assert_eq!(
+            volumes,
+            [("root".to_owned(), "/".to_owned())],
+            "as every DaemonSet has it"
+        );
+        let facts = PodFields {
+            volumes: &volumes,
+            ..FACTS
+        };
         let value = json!({
             "name": "c",
             "image": "$SONOBUOY_IMAGE",
@@ -281,13 +333,15 @@ mod tests {
         let container = resolve("p", &value, &facts, &[]).unwrap();
         let values = ["ROOT", "ETC", "NODES", "OTHER"].map(|name| env(&container, name).unwrap());
         assert_eq!(values, ["/", "/etc", "/nodes", "/other"]);
-        assert_eq!(container.command, [std::env::current_exe().unwrap().to_str().unwrap(), "gather"]);
+        assert_eq!(
+            container.command,
+            [std::env::current_exe().unwrap().to_str().unwrap(), "gather"]
+        );
     }
 
     #[test]
     fn cluster_only_features_are_named() {
-        let value =
-            json!({"name": "c", "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s"}}}]});
+        let value = json!({"name": "c", "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s"}}}]});
         let error = resolve("p", &value, &FACTS, &[]).unwrap_err().to_string();
         assert!(error.contains("`p`") && error.contains("`K`"), "{error}");
     }
@@ -307,8 +361,17 @@ mod tests {
         check(json!({"name": "c", "command": ["sh"]}), "");
         check(json!({"name": "c", "command": ["/bin/sh"]}), "");
         check(json!({"name": "c", "args": ["x"]}), "has no `command`");
-        check(json!({"name": "c", "command": ["no-such-command"]}), "`no-such-command`");
-        check(json!({"name": "c", "command": ["/etc/passwd"]}), "not on this machine");
-        check(json!({"name": "c", "command": ["sh"], "workingDir": "/no/such"}), "workingDir");
+        check(
+            json!({"name": "c", "command": ["no-such-command"]}),
+            "`no-such-command`",
+        );
+        check(
+            json!({"name": "c", "command": ["/etc/passwd"]}),
+            "not on this machine",
+        );
+        check(
+            json!({"name": "c", "command": ["sh"], "workingDir": "/no/such"}),
+            "workingDir",
+        );
     }
 }

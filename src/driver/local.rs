@@ -81,7 +81,11 @@ pub(crate) struct Machine {
 impl LocalDriver {
     pub(crate) fn new(machine: Machine) -> Self {
         let over = machine.interrupted.child();
-        Self { machine: Arc::new(machine), over, pods: Mutex::default() }
+        Self {
+            machine: Arc::new(machine),
+            over,
+            pods: Mutex::default(),
+        }
     }
 
     /// Ends all pods, once all results of the run are in.
@@ -105,11 +109,16 @@ impl LocalDriver {
             DriverKind::Nodes => settled.clone(),
             DriverKind::Job | DriverKind::DaemonSet => self.over.clone(),
         };
-        let (machine, definition, id) = (Arc::clone(&self.machine), Arc::clone(definition), id.clone());
+        let (machine, definition, id) = (
+            Arc::clone(&self.machine),
+            Arc::clone(definition),
+            id.clone(),
+        );
         let (findings, settled) = (findings.clone(), settled.clone());
         base::thread(format!("pod {id}")).spawn(move || {
             let run = || {
-                let pod = LocalPod::prepare(&machine, &definition, &id, &findings, &settled, &ends)?;
+                let pod =
+                    LocalPod::prepare(&machine, &definition, &id, &findings, &settled, &ends)?;
                 pod.run();
                 Ok(())
             };
@@ -133,7 +142,12 @@ fn report_failure(findings: &SyncSender<Finding>, id: &ResultId, error: &anyhow:
 }
 
 impl Driver for LocalDriver {
-    fn run(&self, plugin: &PluginLaunch<'_>, findings: &SyncSender<Finding>, stop: &Stop) -> Result<()> {
+    fn run(
+        &self,
+        plugin: &PluginLaunch<'_>,
+        findings: &SyncSender<Finding>,
+        stop: &Stop,
+    ) -> Result<()> {
         let definition = Arc::new(plugin.definition.clone());
         let mut pods = Vec::new();
         for id in &plugin.ids {
@@ -156,7 +170,9 @@ impl Driver for LocalDriver {
 
     fn remove(&self, plugin: &Definition) -> Result<()> {
         let dir = self.machine.pods.join(plugin.name());
-        base::found(fs::remove_dir_all(&dir)).at("cannot remove", &dir).map(drop)
+        base::found(fs::remove_dir_all(&dir))
+            .at("cannot remove", &dir)
+            .map(drop)
     }
 }
 
@@ -187,7 +203,11 @@ struct RunningProcess {
 
 impl Processes {
     fn add(&mut self, container: Option<usize>, process: Started) -> Result<()> {
-        let Started { group, mut child, command } = process;
+        let Started {
+            group,
+            mut child,
+            command,
+        } = process;
         let number = group.id();
         match &mut self.lifeline {
             // A holder that has ended needs no update.
@@ -199,7 +219,11 @@ impl Processes {
         let wait = move || drop(sender.send(ProcessEvent::Ended(container, child.wait())));
         // Not joined: a process of another user may never end.
         base::thread("process").spawn(wait)?;
-        self.running.push(RunningProcess { container, number, command });
+        self.running.push(RunningProcess {
+            container,
+            number,
+            command,
+        });
         Ok(())
     }
 
@@ -211,7 +235,8 @@ impl Processes {
 
     fn note(&mut self, event: &ProcessEvent) {
         if let ProcessEvent::Ended(container, _) = event {
-            self.running.retain(|process| process.container != *container);
+            self.running
+                .retain(|process| process.container != *container);
         }
     }
 
@@ -219,11 +244,18 @@ impl Processes {
     /// interrupt.
     fn end(mut self, id: &ResultId, grace: Duration, interrupted: &Stop) {
         // Those of other users are not waited for: no signal reaches them.
-        let unreachable = self.groups.iter().filter(|group| !group.terminate()).count();
+        let unreachable = self
+            .groups
+            .iter()
+            .filter(|group| !group.terminate())
+            .count();
         if !interrupted.stopped() && !self.wait(unreachable, grace.min(QUIET_GRACE), interrupted) {
             let left = grace.saturating_sub(QUIET_GRACE);
             if !left.is_zero() && !interrupted.stopped() {
-                log::info!("`{id}` was asked to end and has {} for it", clock::duration(left));
+                log::info!(
+                    "`{id}` was asked to end and has {} for it",
+                    clock::duration(left)
+                );
                 self.wait(unreachable, left, interrupted);
             }
         }
@@ -233,7 +265,10 @@ impl Processes {
         // Also those whose first process has ended.
         self.groups.iter().for_each(Group::kill);
         self.wait(0, KILL_TIMEOUT, interrupted);
-        for RunningProcess { number, command, .. } in &self.running {
+        for RunningProcess {
+            number, command, ..
+        } in &self.running
+        {
             log::warn!("process {number} (`{command}`) cannot be ended, and is left behind");
         }
     }
@@ -243,8 +278,13 @@ impl Processes {
         let was_interrupted = interrupted.stopped();
         let deadline = Instant::now() + limit;
         while self.running.len() > rest {
-            match self.receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(ProcessEvent::Stop) if interrupted.stopped() && !was_interrupted => return false,
+            match self
+                .receiver
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(ProcessEvent::Stop) if interrupted.stopped() && !was_interrupted => {
+                    return false;
+                }
                 Ok(event) => self.note(&event),
                 Err(_) => return false,
             }
@@ -294,8 +334,21 @@ impl<'a> LocalPod<'a> {
             false => local.node.as_str(),
         };
         let dir = local.pods.join(definition.name()).join(&id.node);
-        let logs = local.run_dir.join(layout::pod_logs(&local.config.namespace, &name));
-        let pod = Self { local, definition, id, node, name, dir, logs, findings, settled, ends };
+        let logs = local
+            .run_dir
+            .join(layout::pod_logs(&local.config.namespace, &name));
+        let pod = Self {
+            local,
+            definition,
+            id,
+            node,
+            name,
+            dir,
+            logs,
+            findings,
+            settled,
+            ends,
+        };
         for dir in [&pod.results(), &pod.config(), &pod.logs] {
             fs::create_dir_all(dir).at("cannot create", dir)?;
         }
@@ -313,7 +366,8 @@ impl<'a> LocalPod<'a> {
     fn run(&self) {
         let (first, together) = container::containers(self.definition);
         // Capacity for every possible event, so that no sender blocks.
-        let starts = (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
+        let starts =
+            (together.len() + first.len()) * (1 + usize::from(self.definition.max_failures()));
         let (sender, receiver) = sync_channel(starts + 3);
         let interrupted = &self.local.interrupted;
         let _hooks = [self.ends, interrupted].map(|stop| {
@@ -321,7 +375,13 @@ impl<'a> LocalPod<'a> {
             stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)))
         });
         let (groups, running) = (Vec::new(), Vec::new());
-        let mut processes = Processes { sender, receiver, groups, lifeline: None, running };
+        let mut processes = Processes {
+            sender,
+            receiver,
+            groups,
+            lifeline: None,
+            running,
+        };
         if let Err(error) = self.live(&first, &together, &mut processes) {
             self.fail(Failure::new(self.id.clone(), format!("{error:#}")));
         }
@@ -351,8 +411,9 @@ impl<'a> LocalPod<'a> {
             namespace: &self.local.config.namespace,
             volumes: &volumes,
         };
-        let resolve =
-            |value: &Value, given: &[_]| container::resolve(self.definition.name(), value, &facts, given);
+        let resolve = |value: &Value, given: &[_]| {
+            container::resolve(self.definition.name(), value, &facts, given)
+        };
         // The worker inherits variables of the plugin, so they are resolved before its port is known.
         let own = resolve(&self.definition.spec, &self.shared_variables(Some(0)))?;
         let given = self.shared_variables(self.start_worker(&own, processes)?);
@@ -361,14 +422,21 @@ impl<'a> LocalPod<'a> {
                 return Ok(());
             }
         }
-        let containers =
-            together.iter().map(|value| resolve(value, &given)).collect::<Result<Vec<_>, _>>()?;
+        let containers = together
+            .iter()
+            .map(|value| resolve(value, &given))
+            .collect::<Result<Vec<_>, _>>()?;
         self.watch(&containers, false, processes).map(drop)
     }
 
     /// Runs containers: one that must succeed before others, until its end; or all that run together, until the end of the pod is
     /// requested. Returns whether the pod continues.
-    fn watch(&self, containers: &[ProcessSpec], is_first: bool, processes: &mut Processes) -> Result<bool> {
+    fn watch(
+        &self,
+        containers: &[ProcessSpec],
+        is_first: bool,
+        processes: &mut Processes,
+    ) -> Result<bool> {
         for (index, container) in containers.iter().enumerate() {
             processes.add(Some(index), self.start(container)?)?;
         }
@@ -391,7 +459,11 @@ impl<'a> LocalPod<'a> {
             if !status.success() && failures[index] < self.definition.max_failures() {
                 failures[index] += 1;
                 let ending = process::ending(status);
-                log::info!("container `{}` of `{}` {ending} and is started again", container.name, self.id);
+                log::info!(
+                    "container `{}` of `{}` {ending} and is started again",
+                    container.name,
+                    self.id
+                );
                 processes.add(Some(index), self.start(container)?)?;
                 continue;
             }
@@ -445,7 +517,14 @@ impl<'a> LocalPod<'a> {
             .with_context(|| format!("cannot start the worker `{program}`"))?;
         let command = program.to_string();
         if how == ALONE {
-            processes.add(WORKER, Started { group, child, command })?;
+            processes.add(
+                WORKER,
+                Started {
+                    group,
+                    child,
+                    command,
+                },
+            )?;
             return Ok(None);
         }
         let number = group.id();
@@ -455,7 +534,14 @@ impl<'a> LocalPod<'a> {
             // A worker that fails to start prints nothing.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
-        processes.add(WORKER, Started { group, child, command })?;
+        processes.add(
+            WORKER,
+            Started {
+                group,
+                child,
+                command,
+            },
+        )?;
         let port = line.trim().parse().map(Some);
         port.map_err(|_| anyhow!("the worker did not start: {}", process::tail(&log)))
     }
@@ -471,9 +557,16 @@ impl<'a> LocalPod<'a> {
         }
         let started = process::start(&mut command, &self.log(&container.name), Talk::Alone);
         let (group, child) = started.with_context(|| {
-            format!("cannot start the command `{program}` of container `{}`", container.name)
+            format!(
+                "cannot start the command `{program}` of container `{}`",
+                container.name
+            )
         })?;
-        Ok(Started { group, child, command: container.command.join(" ").escape_debug().to_string() })
+        Ok(Started {
+            group,
+            child,
+            command: container.command.join(" ").escape_debug().to_string(),
+        })
     }
 
     /// Variables of every container of the pod: the worker's port, or all that the worker, or a plugin without one, needs to
@@ -487,8 +580,14 @@ impl<'a> LocalPod<'a> {
                 (var::CA_CERT, self.local.ca_cert.clone()),
                 (var::RESULT_TYPE, self.definition.name().to_owned()),
                 (var::TOKEN_FILE, path(self.token())),
-                (var::RESULT_URL, format!("{}{}", self.local.aggregator, self.id.result_path())),
-                (var::PROGRESS_URL, format!("{}{}", self.local.aggregator, self.id.progress_path())),
+                (
+                    var::RESULT_URL,
+                    format!("{}{}", self.local.aggregator, self.id.result_path()),
+                ),
+                (
+                    var::PROGRESS_URL,
+                    format!("{}{}", self.local.aggregator, self.id.progress_path()),
+                ),
             ],
         };
         let common = [
@@ -499,7 +598,11 @@ impl<'a> LocalPod<'a> {
             (env::CONFIG_DIR, path(self.config())),
             (env::RESULTS_DIR, path(self.results())),
         ];
-        common.into_iter().chain(channel).map(|(name, value)| (name.to_owned(), value)).collect()
+        common
+            .into_iter()
+            .chain(channel)
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 
     fn fail(&self, failure: Failure) {
@@ -514,15 +617,20 @@ impl<'a> LocalPod<'a> {
     fn container_failed(&self, container: &str, status: ExitStatus) {
         let what = format!("container `{container}`");
         let mut failure = Failure::new(self.id.clone(), self.ended(&what, container, status));
-        failure.report.extend(status.code().map(|code| ("exit-code".into(), code.into())));
+        failure
+            .report
+            .extend(status.code().map(|code| ("exit-code".into(), code.into())));
         self.fail(failure);
     }
 
     fn ended(&self, what: &str, container: &str, status: ExitStatus) -> String {
         let ending = process::ending(status);
         let tail = process::tail(&self.log(container));
-        let said =
-            if tail.is_empty() { "it printed nothing".into() } else { format!("its last output:\n{tail}") };
+        let said = if tail.is_empty() {
+            "it printed nothing".into()
+        } else {
+            format!("its last output:\n{tail}")
+        };
         format!("{what} {ending} and left no result; {said}")
     }
 
@@ -545,7 +653,16 @@ impl<'a> LocalPod<'a> {
     }
 
     fn log(&self, container: &str) -> PathBuf {
-        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
-        self.logs.join(format!("{}.txt", container.chars().map(plain).collect::<String>()))
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || "-_.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        };
+        self.logs.join(format!(
+            "{}.txt",
+            container.chars().map(plain).collect::<String>()
+        ))
     }
 }

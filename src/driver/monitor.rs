@@ -123,12 +123,19 @@ impl Monitor {
 
     /// The number of the current pod at a place.
     pub(crate) fn attempt(&self, place: &str) -> u64 {
-        self.attempts.get(&ResultId::on_node(&self.plugin, place)).copied().unwrap_or(1)
+        self.attempts
+            .get(&ResultId::on_node(&self.plugin, place))
+            .copied()
+            .unwrap_or(1)
     }
 
     /// Nodes on which a single pod was lost.
     pub(crate) fn lost_nodes(&self) -> Vec<String> {
-        self.lost.iter().map(|lost| lost.node.clone()).filter(|node| !node.is_empty()).collect()
+        self.lost
+            .iter()
+            .map(|lost| lost.node.clone())
+            .filter(|node| !node.is_empty())
+            .collect()
     }
 
     /// Places with a pod.
@@ -138,7 +145,11 @@ impl Monitor {
 
     /// Whether a pod can start at a place.
     pub(crate) fn is_ready(&self, place: &str) -> bool {
-        self.spec.is_none() || self.nodes.get(place).is_some_and(|node| node.down.is_none())
+        self.spec.is_none()
+            || self
+                .nodes
+                .get(place)
+                .is_some_and(|node| node.down.is_none())
     }
 
     /// Ignores what becomes of the pod at a place, whose result is settled.
@@ -176,10 +187,19 @@ impl Monitor {
 
     /// The failure if the current pod at a place cannot be created.
     pub(crate) fn cannot_start(&mut self, place: &str, why: &str) -> Failure {
-        let again = if self.attempt(place) > 1 { "it cannot be started again: " } else { "" };
+        let again = if self.attempt(place) > 1 {
+            "it cannot be started again: "
+        } else {
+            ""
+        };
         self.settle_at(place);
-        let failure = Failure::new(ResultId::on_node(&self.plugin, place), format!("{again}{why}"));
-        self.lost.last().map_or(failure.clone(), |lost| failure.because(&lost.to_string()))
+        let failure = Failure::new(
+            ResultId::on_node(&self.plugin, place),
+            format!("{again}{why}"),
+        );
+        self.lost
+            .last()
+            .map_or(failure.clone(), |lost| failure.because(&lost.to_string()))
     }
 
     /// Records an event; [`Monitor::check`] draws the conclusions.
@@ -191,7 +211,12 @@ impl Monitor {
             WatchEvent::Pod(Event::Synced) => {
                 self.listed = true;
                 let present = std::mem::take(&mut self.relisted);
-                let gone: Vec<_> = self.pods.keys().filter(|uid| !present.contains(*uid)).cloned().collect();
+                let gone: Vec<_> = self
+                    .pods
+                    .keys()
+                    .filter(|uid| !present.contains(*uid))
+                    .cloned()
+                    .collect();
                 for uid in gone {
                     self.lose_pod(&uid, None, now);
                 }
@@ -207,7 +232,9 @@ impl Monitor {
             WatchEvent::Node(Event::Synced) => {
                 // Expected nodes may be deleted before the first list.
                 let known = self.nodes.keys().chain(&self.expected);
-                let gone = known.filter(|name| !self.relisted_nodes.contains(*name)).cloned();
+                let gone = known
+                    .filter(|name| !self.relisted_nodes.contains(*name))
+                    .cloned();
                 for name in gone.collect::<BTreeSet<_>>() {
                     self.lose_node(&name, now);
                 }
@@ -241,7 +268,8 @@ impl Monitor {
         // A pod that has no node yet belongs to no result.
         for pod in self.pods.values_mut().filter(|pod| !pod.id.node.is_empty()) {
             present.insert(pod.id.node.clone());
-            if let PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal) = &pod.verdict
+            if let PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal) =
+                &pod.verdict
                 && *fatal <= now
             {
                 pod.verdict = PodVerdict::Failed(reason.clone());
@@ -252,7 +280,10 @@ impl Monitor {
                     troubles.insert(pod.id.clone(), reason.clone());
                 }
                 PodVerdict::Failed(reason) => {
-                    failures.push(with_pod(Failure::new(pod.id.clone(), reason), pod.object.take()));
+                    failures.push(with_pod(
+                        Failure::new(pod.id.clone(), reason),
+                        pod.object.take(),
+                    ));
                 }
                 PodVerdict::Lost(reason) => {
                     let pod_lost = pod_lost(&pod.id, reason.clone(), now);
@@ -271,15 +302,21 @@ impl Monitor {
         }
         if let Some(lost) = self.lost.last() {
             let id = ResultId::global(&self.plugin);
-            troubles.entry(id).or_insert_with(|| format!("{lost}; it is started again"));
+            troubles
+                .entry(id)
+                .or_insert_with(|| format!("{lost}; it is started again"));
         }
         troubles.retain(|id, _| !self.settled.contains(id));
         for (id, reason) in &troubles {
             if self.troubles.get(id) != Some(reason) {
-                self.pending.push(Finding::Trouble(id.clone(), Some(reason.clone())));
+                self.pending
+                    .push(Finding::Trouble(id.clone(), Some(reason.clone())));
             }
         }
-        for id in self.troubles.keys().filter(|id| !troubles.contains_key(*id) && !self.settled.contains(*id))
+        for id in self
+            .troubles
+            .keys()
+            .filter(|id| !troubles.contains_key(*id) && !self.settled.contains(*id))
         {
             self.pending.push(Finding::Trouble(id.clone(), None));
         }
@@ -296,8 +333,12 @@ impl Monitor {
         let mut lost = Vec::new();
         let limit = self.grace.node_not_ready;
         for (name, node) in &self.nodes {
-            let Some((since, reason)) = &node.down else { continue };
-            let Some(id) = self.result_on(name) else { continue };
+            let Some((since, reason)) = &node.down else {
+                continue;
+            };
+            let Some(id) = self.result_on(name) else {
+                continue;
+            };
             let node_lost = Lost {
                 node: name.clone(),
                 since: clock::rfc3339(*since),
@@ -309,7 +350,10 @@ impl Monitor {
             } else {
                 let since = node_lost.since.get(11..19).unwrap_or_default();
                 // The node explains the state of its pods.
-                troubles.insert(id, format!("node `{name}` is not ready since {since}: {reason}"));
+                troubles.insert(
+                    id,
+                    format!("node `{name}` is not ready since {since}: {reason}"),
+                );
             }
         }
         lost
@@ -327,10 +371,16 @@ impl Monitor {
             return failures;
         }
         let is_down = |name: &String| self.nodes.get(name).is_some_and(|node| node.down.is_some());
-        let missing = self.expected.iter().filter(|name| !present.contains(*name) && !is_down(name));
+        let missing = self
+            .expected
+            .iter()
+            .filter(|name| !present.contains(*name) && !is_down(name));
         for name in missing {
             let id = ResultId::on_node(&self.plugin, name);
-            let refusal = self.nodes.get(name).and_then(|node| node.refusal.as_deref());
+            let refusal = self
+                .nodes
+                .get(name)
+                .and_then(|node| node.refusal.as_deref());
             if let Some(refusal) = refusal {
                 failures.push(Failure::skipped(id, refusal));
             } else if self.waves.is_some() {
@@ -388,17 +438,25 @@ impl Monitor {
         verdict = match verdict {
             // Whatever its containers do now, the deletion is the reason.
             _ if deleted && (quiet || !controlled) => {
-                let why = disruption(&pod["status"]).map(|why| format!(": {why}")).unwrap_or_default();
+                let why = disruption(&pod["status"])
+                    .map(|why| format!(": {why}"))
+                    .unwrap_or_default();
                 PodVerdict::Trouble(
                     format!("the pod is being deleted{why}"),
                     now + Duration::from_secs(86_400),
                 )
             }
             // The controller replaces it.
-            PodVerdict::Lost(reason) if controlled => PodVerdict::Trouble(reason, now + self.grace.no_pod),
+            PodVerdict::Lost(reason) if controlled => {
+                PodVerdict::Trouble(reason, now + self.grace.no_pod)
+            }
             other => other,
         };
-        let held = self.pods.get(&uid).and_then(|pod| pod.held).filter(|until| *until > now);
+        let held = self
+            .pods
+            .get(&uid)
+            .and_then(|pod| pod.held)
+            .filter(|until| *until > now);
         if let (PodVerdict::Failed(reason), Some(until)) = (&verdict, held) {
             verdict = PodVerdict::Trouble(reason.clone(), until);
         }
@@ -406,7 +464,15 @@ impl Monitor {
         self.note_end(&id, &pod);
         // A repeated failure of the same pod changes nothing.
         let object = (verdict != PodVerdict::Fine).then_some(pod);
-        self.pods.insert(uid, PodState { id, verdict, held, object });
+        self.pods.insert(
+            uid,
+            PodState {
+                id,
+                verdict,
+                held,
+                object,
+            },
+        );
     }
 
     /// Reports how the plugin's containers have ended, whenever that changes. A pod that is being deleted says nothing about
@@ -427,7 +493,9 @@ impl Monitor {
     }
 
     fn lose_pod(&mut self, uid: &str, object: Option<&Value>, now: SystemTime) {
-        let Some(pod) = self.pods.remove(uid) else { return };
+        let Some(pod) = self.pods.remove(uid) else {
+            return;
+        };
         self.silent.lose(uid);
         if self.is_controlled() {
             // The controller creates another one, whose time starts now.
@@ -436,7 +504,10 @@ impl Monitor {
         }
         let status = object.map(|pod| &pod["status"]);
         let said = status.and_then(|status| {
-            status["message"].as_str().or(disruption(status)).or(status["reason"].as_str())
+            status["message"]
+                .as_str()
+                .or(disruption(status))
+                .or(status["reason"].as_str())
         });
         let reason = said.map_or_else(|| DELETED.to_owned(), |said| format!("{DELETED}: {said}"));
         let lost = pod_lost(&pod.id, reason, now);
@@ -448,14 +519,29 @@ impl Monitor {
         self.relisted_nodes.insert(name.clone());
         let refusal = self.spec.as_ref().and_then(|spec| refusal(spec, node));
         let ready = node.condition("Ready");
-        let known = self.nodes.get(&name).and_then(|node| node.down.as_ref()).map(|(since, _)| *since);
-        let down = ready.filter(|ready| ready["status"] != "True").map(|ready| {
-            let told = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
-            let since = known.or(told.filter(|told| *told <= now)).unwrap_or(now);
-            let said = [ready["message"].text(), ready["reason"].text(), "the node is not ready"];
-            let said = said.into_iter().find(|said| !said.is_empty()).unwrap_or_default();
-            (since, said.trim_end_matches('.').to_owned())
-        });
+        let known = self
+            .nodes
+            .get(&name)
+            .and_then(|node| node.down.as_ref())
+            .map(|(since, _)| *since);
+        let down = ready
+            .filter(|ready| ready["status"] != "True")
+            .map(|ready| {
+                let told = ready["lastTransitionTime"]
+                    .as_str()
+                    .and_then(clock::parse_rfc3339);
+                let since = known.or(told.filter(|told| *told <= now)).unwrap_or(now);
+                let said = [
+                    ready["message"].text(),
+                    ready["reason"].text(),
+                    "the node is not ready",
+                ];
+                let said = said
+                    .into_iter()
+                    .find(|said| !said.is_empty())
+                    .unwrap_or_default();
+                (since, said.trim_end_matches('.').to_owned())
+            });
         let id = ResultId::on_node(&self.plugin, &name);
         let is_lost = self.failed.contains(&id);
         let is_back = down.is_none() && (known.is_some() || !self.nodes.contains_key(&name));
@@ -466,7 +552,10 @@ impl Monitor {
         }
         if self.spec.is_some()
             && refusal.is_none()
-            && self.waves.as_ref().is_none_or(|choice| choice.takes_joined(node))
+            && self
+                .waves
+                .as_ref()
+                .is_none_or(|choice| choice.takes_joined(node))
             && self.expected.insert(name.clone())
         {
             self.progress = self.progress.max(now);
@@ -479,8 +568,15 @@ impl Monitor {
         let down = self.nodes.remove(name).and_then(|node| node.down);
         let (since, reason) =
             down.unwrap_or_else(|| (now, "it was deleted with the plugin's pod on it".into()));
-        let lost = Lost { node: name.to_owned(), since: clock::rfc3339(since), reason, pod: false };
-        let Some(id) = self.result_on(name) else { return };
+        let lost = Lost {
+            node: name.to_owned(),
+            since: clock::rfc3339(since),
+            reason,
+            pod: false,
+        };
+        let Some(id) = self.result_on(name) else {
+            return;
+        };
         self.expected.remove(name);
         let before = self.pods.len();
         if self.spec.is_some() {
@@ -497,7 +593,10 @@ impl Monitor {
     fn result_on(&self, node: &str) -> Option<ResultId> {
         match self.spec {
             None => (self.node.as_deref() == Some(node)).then(|| ResultId::global(&self.plugin)),
-            Some(_) => self.expected.contains(node).then(|| ResultId::on_node(&self.plugin, node)),
+            Some(_) => self
+                .expected
+                .contains(node)
+                .then(|| ResultId::on_node(&self.plugin, node)),
         }
     }
 
@@ -555,19 +654,37 @@ fn with_pod(mut failure: Failure, pod: Option<Value>) -> Failure {
 
 /// The loss of a pod alone; a Job's node is added later.
 fn pod_lost(id: &ResultId, reason: String, now: SystemTime) -> Lost {
-    let node = if id.is_global() { String::new() } else { id.node.clone() };
-    Lost { node, since: clock::rfc3339(now), reason, pod: true }
+    let node = if id.is_global() {
+        String::new()
+    } else {
+        id.node.clone()
+    };
+    Lost {
+        node,
+        since: clock::rfc3339(now),
+        reason,
+        pod: true,
+    }
 }
 
 fn uid(pod: &Value) -> String {
-    pod["metadata"]["uid"].as_str().or(pod["metadata"]["name"].as_str()).unwrap_or_default().to_owned()
+    pod["metadata"]["uid"]
+        .as_str()
+        .or(pod["metadata"]["name"].as_str())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// Node of a DaemonSet's pod. Before it is scheduled, the controller's affinity names the node.
 fn target(pod: &Value) -> String {
-    let required = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    let fields = required["nodeSelectorTerms"].items().flat_map(|term| term["matchFields"].items());
-    let named = fields.filter(|field| field["key"] == "metadata.name").map(|field| field["values"][0].text());
+    let required =
+        &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let fields = required["nodeSelectorTerms"]
+        .items()
+        .flat_map(|term| term["matchFields"].items());
+    let named = fields
+        .filter(|field| field["key"] == "metadata.name")
+        .map(|field| field["values"][0].text());
     [pod["spec"]["nodeName"].text()]
         .into_iter()
         .chain(named)
@@ -638,23 +755,37 @@ mod tests {
             .iter()
             .map(|finding| match finding {
                 Finding::Failure(failure) => format!("{}: {}", failure.id, failure.error()),
-                Finding::Trouble(id, text) => format!("{id}? {}", text.as_deref().unwrap_or("passed")),
+                Finding::Trouble(id, text) => {
+                    format!("{id}? {}", text.as_deref().unwrap_or("passed"))
+                }
                 Finding::Expect(id) => format!("{id}+"),
                 Finding::Lost(id, lost) => format!("{id}! {}", lost.node),
-                Finding::Ended(id, end) => format!("{id}. {}", end.map_or("runs", ContainersEnd::name)),
+                Finding::Ended(id, end) => {
+                    format!("{id}. {}", end.map_or("runs", ContainersEnd::name))
+                }
             })
             .collect();
         assert_eq!(shown.len(), expected.len(), "{shown:?}");
         for (shown, expected) in shown.iter().zip(expected) {
             let expected = expected.as_ref();
-            assert!(shown.starts_with(expected), "{shown:?} does not begin with {expected:?}");
+            assert!(
+                shown.starts_with(expected),
+                "{shown:?} does not begin with {expected:?}"
+            );
         }
     }
 
     #[test]
     fn vanished_job_pod_fails_at_once() {
         let mut monitor = once();
-        check(&see(&mut monitor, applied(pod("u", "n", json!({"phase": "Running"}))), 1), &NONE);
+        check(
+            &see(
+                &mut monitor,
+                applied(pod("u", "n", json!({"phase": "Running"}))),
+                1,
+            ),
+            &NONE,
+        );
         check(
             &see(&mut monitor, deleted_pod(pod("u", "n", json!({}))), 2),
             &["p/global! n", "p/global: the plugin's pod was deleted"],
@@ -668,7 +799,12 @@ mod tests {
         monitor.see(applied(pod("u", "n", json!({}))), at(1));
         check(&see(&mut monitor, LISTED, 1), &NONE);
         monitor.see(LISTING, at(2));
-        let deleted = |node| [format!("p/global! {node}"), "p/global: the plugin's pod was deleted".into()];
+        let deleted = |node| {
+            [
+                format!("p/global! {node}"),
+                "p/global: the plugin's pod was deleted".into(),
+            ]
+        };
         check(&see(&mut monitor, LISTED, 2), &deleted("n"));
         check(&see(&mut once(), LISTED, 1), &deleted(""));
     }
@@ -679,9 +815,15 @@ mod tests {
         let mut monitor = Monitor::new("p", Some(json!({})), expected, Grace::default(), at(0));
         let synced = || WatchEvent::Node(Event::Synced);
         monitor.see(node("b", "True"), at(1));
-        check(&see(&mut monitor, synced(), 1), &["p/a: skipped: node deleted"]);
+        check(
+            &see(&mut monitor, synced(), 1),
+            &["p/a: skipped: node deleted"],
+        );
         monitor.see(WatchEvent::Node(Event::Restarted), at(2));
-        check(&see(&mut monitor, synced(), 2), &["p/b: skipped: node deleted"]);
+        check(
+            &see(&mut monitor, synced(), 2),
+            &["p/b: skipped: node deleted"],
+        );
     }
 
     #[test]
@@ -703,13 +845,25 @@ mod tests {
         let mut monitor = once();
         monitor.see(applied(pod("u", "n", json!({"phase": "Running"}))), at(1));
         monitor.see(LISTED, at(1));
-        check(&see(&mut monitor, node("n", "Unknown"), 10), &["p/global? node `n` is not ready"]);
-        check(&see(&mut monitor, node("n", "True"), 20), &["p/global? passed"]);
-        check(&see(&mut monitor, node("n", "False"), 30), &["p/global? node"]);
+        check(
+            &see(&mut monitor, node("n", "Unknown"), 10),
+            &["p/global? node `n` is not ready"],
+        );
+        check(
+            &see(&mut monitor, node("n", "True"), 20),
+            &["p/global? passed"],
+        );
+        check(
+            &see(&mut monitor, node("n", "False"), 30),
+            &["p/global? node"],
+        );
         check(&monitor.check(at(149)), &NONE);
         check(
             &monitor.check(at(150)),
-            &["p/global! n", "p/global: node `n` was lost at 13:47:10: the node is not"],
+            &[
+                "p/global! n",
+                "p/global: node `n` was lost at 13:47:10: the node is not",
+            ],
         );
     }
 
@@ -727,32 +881,59 @@ mod tests {
         monitor.see(applied(pod("u", "a", json!({"phase": "Running"}))), at(1));
         let said = "13:46:50: Kubelet stopped posting node status";
         // The node counts although it has no pod.
-        check(&see(&mut monitor, down("b", 10), 60), &[format!("p/b? node `b` is not ready since {said}")]);
-        check(&see(&mut monitor, down("a", 10), 60), &[format!("p/a? node `a` is not ready since {said}")]);
+        check(
+            &see(&mut monitor, down("b", 10), 60),
+            &[format!("p/b? node `b` is not ready since {said}")],
+        );
+        check(
+            &see(&mut monitor, down("a", 10), 60),
+            &[format!("p/a? node `a` is not ready since {said}")],
+        );
         let findings = monitor.check(at(130));
-        let lost =
-            |node| [format!("p/{node}! {node}"), format!("p/{node}: node `{node}` was lost at {said}")];
+        let lost = |node| {
+            [
+                format!("p/{node}! {node}"),
+                format!("p/{node}: node `{node}` was lost at {said}"),
+            ]
+        };
         check(&findings, &[lost("a"), lost("b")].concat());
-        let Finding::Failure(failure) = &findings[1] else { panic!("{findings:?}") };
-        assert_eq!((failure.kind, &failure.report["lost"]["node"]), (FailureKind::NodeLost, &json!("a")));
+        let Finding::Failure(failure) = &findings[1] else {
+            panic!("{findings:?}")
+        };
+        assert_eq!(
+            (failure.kind, &failure.report["lost"]["node"]),
+            (FailureKind::NodeLost, &json!("a"))
+        );
         check(&monitor.check(at(9_999)), &NONE);
     }
 
     #[test]
     fn grace_of_zero_disables_node_loss() {
-        let grace = Grace { node_not_ready: Duration::ZERO, ..Grace::default() };
+        let grace = Grace {
+            node_not_ready: Duration::ZERO,
+            ..Grace::default()
+        };
         let mut monitor = Monitor::new("p", None, BTreeSet::new(), grace, at(0));
         monitor.see(applied(pod("u", "n", json!({"phase": "Running"}))), at(1));
         monitor.see(LISTED, at(1));
-        check(&see(&mut monitor, down("n", 10), 20), &["p/global? node `n` is not ready since"]);
+        check(
+            &see(&mut monitor, down("n", 10), 20),
+            &["p/global? node `n` is not ready since"],
+        );
         check(&monitor.check(at(99_999)), &NONE);
     }
 
     #[test]
     fn job_is_judged_by_all_its_pods() {
-        let mut monitor = Monitor { retries: 1, ..once() };
+        let mut monitor = Monitor {
+            retries: 1,
+            ..once()
+        };
         monitor.see(LISTING, at(1000));
-        monitor.see(applied(pod("u1", "n", json!({"phase": "Running"}))), at(1000));
+        monitor.see(
+            applied(pod("u1", "n", json!({"phase": "Running"}))),
+            at(1000),
+        );
         check(&see(&mut monitor, down("n", 10), 1000), &NONE);
         let mut second = pod("u2", "m", json!({"phase": "Running"}));
         second["metadata"]["name"] = json!("pod-u-2");
@@ -761,7 +942,10 @@ mod tests {
     }
 
     fn retried() -> Monitor {
-        let mut monitor = Monitor { retries: 1, ..once() };
+        let mut monitor = Monitor {
+            retries: 1,
+            ..once()
+        };
         monitor.see(applied(pod("u1", "n", json!({"phase": "Running"}))), at(1));
         check(&see(&mut monitor, LISTED, 1), &NONE);
         monitor
@@ -771,13 +955,32 @@ mod tests {
     fn single_pod_is_restarted_once() {
         let mut monitor = retried();
         let again = "p/global? node `n` was lost at 13:46:50: Kubelet stopped posting node status; it is started again";
-        check(&see(&mut monitor, down("n", 10), 130), &["p/global! n", again]);
+        check(
+            &see(&mut monitor, down("n", 10), 130),
+            &["p/global! n", again],
+        );
         assert_eq!(std::mem::take(&mut monitor.due), ["global"]);
-        assert_eq!((monitor.attempt("global"), monitor.lost_nodes()), (2, vec!["n".to_owned()]));
+        assert_eq!(
+            (monitor.attempt("global"), monitor.lost_nodes()),
+            (2, vec!["n".to_owned()])
+        );
         let failed = json!({"phase": "Failed", "reason": "NodeLost"});
-        check(&see(&mut monitor, applied(pod("u1", "n", failed)), 131), &NONE);
-        check(&see(&mut monitor, applied(pod("u2", "m", json!({"phase": "Running"}))), 132), &NONE);
-        check(&see(&mut monitor, deleted_pod(pod("u1", "n", json!({}))), 133), &NONE);
+        check(
+            &see(&mut monitor, applied(pod("u1", "n", failed)), 131),
+            &NONE,
+        );
+        check(
+            &see(
+                &mut monitor,
+                applied(pod("u2", "m", json!({"phase": "Running"}))),
+                132,
+            ),
+            &NONE,
+        );
+        check(
+            &see(&mut monitor, deleted_pod(pod("u1", "n", json!({}))), 133),
+            &NONE,
+        );
         let ended = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
         check(
             &see(&mut monitor, applied(pod("u2", "m", ended)), 140),
@@ -798,7 +1001,10 @@ mod tests {
             (vec!["global".into()], vec!["n".into()])
         );
         let unscheduled = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": clock::rfc3339(at(0))}]});
-        check(&see(&mut monitor, applied(pod("u2", "", unscheduled)), 3), &["p/global? Can't schedule pod"]);
+        check(
+            &see(&mut monitor, applied(pod("u2", "", unscheduled)), 3),
+            &["p/global? Can't schedule pod"],
+        );
         check(
             &monitor.check(at(300)),
             &[
@@ -835,10 +1041,20 @@ mod tests {
     fn evicted_daemon_set_pod_may_be_replaced() {
         let mut monitor = on_nodes(&["a"]);
         let evicted = json!({"phase": "Failed", "reason": "Evicted", "message": "low on disk"});
-        check(&see(&mut monitor, applied(pod("u1", "a", evicted)), 10), &["p/a? Pod failed: Evicted"]);
+        check(
+            &see(&mut monitor, applied(pod("u1", "a", evicted)), 10),
+            &["p/a? Pod failed: Evicted"],
+        );
         check(&monitor.check(at(69)), &NONE);
         monitor.see(deleted_pod(pod("u1", "a", json!({}))), at(70));
-        check(&see(&mut monitor, applied(pod("u2", "a", json!({"phase": "Running"}))), 70), &["p/a? passed"]);
+        check(
+            &see(
+                &mut monitor,
+                applied(pod("u2", "a", json!({"phase": "Running"}))),
+                70,
+            ),
+            &["p/a? passed"],
+        );
         check(&monitor.check(at(9_999)), &NONE);
     }
 
@@ -846,7 +1062,10 @@ mod tests {
     fn recreated_node_is_lost_once() {
         let mut monitor = on_nodes(&["a"]);
         monitor.see(applied(pod("u1", "a", json!({"phase": "Running"}))), at(1));
-        check(&see(&mut monitor, deleted_node("a"), 2), &["p/a! a", "p/a: node `a` was lost"]);
+        check(
+            &see(&mut monitor, deleted_node("a"), 2),
+            &["p/a! a", "p/a: node `a` was lost"],
+        );
         check(&see(&mut monitor, node("a", "True"), 3), &["p/a+"]);
         monitor.see(applied(pod("u2", "a", json!({"phase": "Running"}))), at(4));
         check(&see(&mut monitor, deleted_node("a"), 5), &NONE);
@@ -861,7 +1080,9 @@ mod tests {
         check(&monitor.check(at(299)), &NONE);
         let findings = monitor.check(at(300));
         check(&findings, &["p/global: Can't schedule"]);
-        let Finding::Failure(failure) = &findings[0] else { panic!("{findings:?}") };
+        let Finding::Failure(failure) = &findings[0] else {
+            panic!("{findings:?}")
+        };
         assert_eq!(failure.report["pod"]["metadata"]["uid"], "u");
     }
 
@@ -870,17 +1091,27 @@ mod tests {
         let mut monitor = once();
         let ended = |since| {
             let state = json!({"terminated": {"exitCode": 1, "finishedAt": base::clock::rfc3339(at(since))}});
-            let mut pod = pod("u", "n", json!({"containerStatuses": [{"name": "plugin", "state": state}]}));
+            let mut pod = pod(
+                "u",
+                "n",
+                json!({"containerStatuses": [{"name": "plugin", "state": state}]}),
+            );
             pod["spec"]["restartPolicy"] = "Never".into();
             applied(pod)
         };
         monitor.see(ended(0), at(1));
-        check(&see(&mut monitor, LISTED, 1), &["p/global? Container plugin is in a terminated state"]);
+        check(
+            &see(&mut monitor, LISTED, 1),
+            &["p/global? Container plugin is in a terminated state"],
+        );
         monitor.hold(&|_| true, at(15));
         check(&monitor.check(at(15)), &NONE);
         check(&see(&mut monitor, ended(0), 20), &NONE);
         monitor.hold(&|_| false, at(30));
-        check(&monitor.check(at(30)), &["p/global: Container plugin is in a terminated state (exit code 1)"]);
+        check(
+            &monitor.check(at(30)),
+            &["p/global: Container plugin is in a terminated state (exit code 1)"],
+        );
     }
 
     #[test]
@@ -888,18 +1119,37 @@ mod tests {
         let mut monitor = on_nodes(&["a"]);
         let good = json!({"terminated": {"exitCode": 0}});
         let of = |uid: &str, containers: Value| {
-            let mut pod = pod(uid, "a", json!({"phase": "Running", "containerStatuses": containers}));
+            let mut pod = pod(
+                uid,
+                "a",
+                json!({"phase": "Running", "containerStatuses": containers}),
+            );
             pod["spec"]["restartPolicy"] = "Always".into();
             pod
         };
         let (running, ended) = (json!([]), json!([{"name": "plugin", "state": good}]));
-        check(&see(&mut monitor, applied(of("u1", running.clone())), 1), &NONE);
-        check(&see(&mut monitor, applied(of("u1", ended.clone())), 2), &["p/a. succeeded"]);
-        check(&see(&mut monitor, applied(of("u1", ended.clone())), 3), &NONE);
+        check(
+            &see(&mut monitor, applied(of("u1", running.clone())), 1),
+            &NONE,
+        );
+        check(
+            &see(&mut monitor, applied(of("u1", ended.clone())), 2),
+            &["p/a. succeeded"],
+        );
+        check(
+            &see(&mut monitor, applied(of("u1", ended.clone())), 3),
+            &NONE,
+        );
         let mut deleted = of("u1", running.clone());
         deleted["metadata"]["deletionTimestamp"] = json!(clock::rfc3339(at(4)));
-        check(&see(&mut monitor, applied(deleted), 4), &["p/a? the pod is being deleted"]);
-        check(&see(&mut monitor, applied(of("u2", running)), 5), &["p/a. runs"]);
+        check(
+            &see(&mut monitor, applied(deleted), 4),
+            &["p/a? the pod is being deleted"],
+        );
+        check(
+            &see(&mut monitor, applied(of("u2", running)), 5),
+            &["p/a. runs"],
+        );
     }
 
     #[test]
@@ -908,9 +1158,15 @@ mod tests {
         check(&see(&mut monitor, LISTED, 0), &NONE);
         monitor.see(applied(pod("u1", "a", json!({}))), at(50));
         check(&monitor.check(at(64)), &NONE);
-        check(&see(&mut monitor, applied(pod("u2", "b", json!({}))), 100), &NONE);
+        check(
+            &see(&mut monitor, applied(pod("u2", "b", json!({}))), 100),
+            &NONE,
+        );
         check(&monitor.check(at(120)), &["p/c? no pod on the node yet"]);
-        check(&monitor.check(at(160)), &["p/c: No pod was scheduled on node c within 60 s"]);
+        check(
+            &monitor.check(at(160)),
+            &["p/c: No pod was scheduled on node c within 60 s"],
+        );
         check(&monitor.check(at(999)), &NONE);
     }
 
@@ -918,15 +1174,17 @@ mod tests {
     fn joining_and_leaving_nodes_are_followed() {
         let mut monitor = on_nodes(&["a"]);
         check(&see(&mut monitor, node("b", "True"), 5), &["p/b+"]);
-        check(&see(&mut monitor, deleted_node("a"), 6), &["p/a: skipped: node deleted"]);
+        check(
+            &see(&mut monitor, deleted_node("a"), 6),
+            &["p/a: skipped: node deleted"],
+        );
         check(&see(&mut monitor, deleted_node("zzz"), 6), &NONE);
     }
 
     #[test]
     fn unsuitable_node_without_a_pod_is_skipped() {
         let mut monitor = on_nodes(&["a"]);
-        let tainted =
-            json!({"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}});
+        let tainted = json!({"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k", "effect": "NoExecute"}]}});
         check(
             &see(&mut monitor, WatchEvent::Node(Event::Applied(tainted)), 5),
             &["p/a: skipped: taint `k:NoExecute` is not tolerated"],
@@ -940,8 +1198,14 @@ mod tests {
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]}}});
         let waiting = json!({"metadata": {"uid": "u"}, "spec": {"affinity": affinity},
             "status": {"conditions": [{"reason": "Unschedulable", "message": "no cpu", "lastTransitionTime": base::clock::rfc3339(at(0))}]}});
-        check(&see(&mut monitor, applied(waiting), 1), &["p/a? Can't schedule pod: no cpu"]);
-        check(&monitor.check(at(300)), &["p/a: Can't schedule pod: no cpu"]);
+        check(
+            &see(&mut monitor, applied(waiting), 1),
+            &["p/a? Can't schedule pod: no cpu"],
+        );
+        check(
+            &monitor.check(at(300)),
+            &["p/a: Can't schedule pod: no cpu"],
+        );
     }
 
     #[test]

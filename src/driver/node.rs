@@ -19,13 +19,19 @@ pub(super) const ADDED: [(&str, &str); 4] = [
 ];
 
 /// Taints of nodes that are not ready, which is judged by their condition.
-pub(super) const DOWN: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+pub(super) const DOWN: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
 
 /// Why a pod of `spec` (a PodSpec) will not run on `node`, once that is ready; `None` if it will.
 pub(crate) fn refusal(spec: &Value, node: &Value) -> Option<String> {
     let name = node.name();
     let labels = &node["metadata"]["labels"];
-    if let Some(wanted) = spec["nodeName"].as_str().filter(|wanted| !wanted.is_empty() && *wanted != name) {
+    if let Some(wanted) = spec["nodeName"]
+        .as_str()
+        .filter(|wanted| !wanted.is_empty() && *wanted != name)
+    {
         return Some(format!("the plugin names node `{wanted}`"));
     }
     for (key, value) in spec["nodeSelector"].as_object().into_iter().flatten() {
@@ -33,21 +39,34 @@ pub(crate) fn refusal(spec: &Value, node: &Value) -> Option<String> {
             return Some(format!("label `{key}` is not `{}`", value.text()));
         }
     }
-    let required = &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let required =
+        &spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
     if !required.is_null()
-        && !required["nodeSelectorTerms"].items().any(|term| term_matches(term, name, labels))
+        && !required["nodeSelectorTerms"]
+            .items()
+            .any(|term| term_matches(term, name, labels))
     {
         return Some("the required node affinity does not match".into());
     }
     // `PreferNoSchedule` keeps no pods away.
     let repels = |taint: &&Value| taint["effect"] == "NoSchedule" || taint["effect"] == "NoExecute";
-    let taint = node["spec"]["taints"].items().filter(repels).find(|taint| !tolerated(spec, taint))?;
-    Some(format!("taint `{}:{}` is not tolerated", taint["key"].text(), taint["effect"].text()))
+    let taint = node["spec"]["taints"]
+        .items()
+        .filter(repels)
+        .find(|taint| !tolerated(spec, taint))?;
+    Some(format!(
+        "taint `{}:{}` is not tolerated",
+        taint["key"].text(),
+        taint["effect"].text()
+    ))
 }
 
 /// A term without expressions and fields matches nothing, as in the scheduler.
 fn term_matches(term: &Value, name: &str, labels: &Value) -> bool {
-    let (mut expressions, mut fields) = (term["matchExpressions"].items(), term["matchFields"].items());
+    let (mut expressions, mut fields) = (
+        term["matchExpressions"].items(),
+        term["matchFields"].items(),
+    );
     expressions.len() + fields.len() > 0
         && expressions.all(|expression| holds(expression, labels[expression["key"].text()].as_str()))
         // The only field that selects nodes.
@@ -142,7 +161,8 @@ mod tests {
             ("Gt", "cores", vec!["1", "2"], false),
             ("Near", "os", vec!["linux"], false),
         ] {
-            let term = json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+            let term =
+                json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
             check(&affinity(&term), &node(), fits);
         }
         let field = |operator: &str, value: &str| {
@@ -163,12 +183,22 @@ mod tests {
         for (toleration, fits) in [
             (json!({"operator": "Exists"}), true),
             (json!({"key": "k", "operator": "Exists"}), true),
-            (json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}), false),
+            (
+                json!({"key": "k", "operator": "Exists", "effect": "NoExecute"}),
+                false,
+            ),
             (json!({"key": "k", "value": "v"}), true),
-            (json!({"key": "k", "operator": "Equal", "value": "w"}), false),
+            (
+                json!({"key": "k", "operator": "Equal", "value": "w"}),
+                false,
+            ),
             (json!({"key": "other", "operator": "Exists"}), false),
         ] {
-            check(&json!({"tolerations": [toleration]}), &tainted("NoSchedule"), fits);
+            check(
+                &json!({"tolerations": [toleration]}),
+                &tainted("NoSchedule"),
+                fits,
+            );
         }
         check(&json!({}), &tainted("NoExecute"), false);
         let no_network = json!({"spec": {"taints": [{"key": "node.kubernetes.io/network-unavailable", "effect": "NoSchedule"}]}});

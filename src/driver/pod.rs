@@ -9,8 +9,9 @@ use super::node::{ADDED, DOWN};
 
 use crate::config;
 use crate::names::{
-    self, ANNOTATION_DRIVER, HOST_PROGRESS_PORTS, LABEL_ALL, LABEL_PART, LABEL_PLUGIN, LABEL_SESSION, PLUGIN,
-    RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env, plugin_account, worker_secret,
+    self, ANNOTATION_DRIVER, HOST_PROGRESS_PORTS, LABEL_ALL, LABEL_PART, LABEL_PLUGIN,
+    LABEL_SESSION, PLUGIN, RESULTS_VOLUME, RUNS_DIR, SONOBUOY, TOKEN_DIR, WORKER_CONTAINER, env,
+    plugin_account, worker_secret,
 };
 use crate::plugin::{Definition, DriverKind, Permissions, default_spec};
 use base::json::{self, json};
@@ -71,14 +72,20 @@ impl ClusterLaunch<'_> {
                 json!({"nodeSelectorTerms": [fields("In", place)]});
             spec["restartPolicy"] = json!("Never");
             let tolerations = ADDED.into_iter().chain(DOWN.map(|key| (key, "NoExecute")));
-            let tolerations =
-                tolerations.map(|(key, effect)| json!({"key": key, "operator": "Exists", "effect": effect}));
+            let tolerations = tolerations
+                .map(|(key, effect)| json!({"key": key, "operator": "Exists", "effect": effect}));
             push(spec, "tolerations", tolerations);
         } else if !avoid.is_empty() {
             // The field takes a single value.
-            let away = avoid.iter().map(|node| json!({"weight": 100, "preference": fields("NotIn", node)}));
+            let away = avoid
+                .iter()
+                .map(|node| json!({"weight": 100, "preference": fields("NotIn", node)}));
             let affinity = &mut spec["affinity"]["nodeAffinity"];
-            push(affinity, "preferredDuringSchedulingIgnoredDuringExecution", away);
+            push(
+                affinity,
+                "preferredDuringSchedulingIgnoredDuringExecution",
+                away,
+            );
         }
         pod
     }
@@ -89,7 +96,11 @@ impl ClusterLaunch<'_> {
         if self.definition.config.driver.is_per_node() {
             name += &format!("-{}", hex(&sha256(place).as_ref()[..5]));
         }
-        if attempt > 1 { format!("{name}-{attempt}") } else { name }
+        if attempt > 1 {
+            format!("{name}-{attempt}")
+        } else {
+            name
+        }
     }
 
     /// Selects the objects of this launch.
@@ -156,7 +167,12 @@ impl ClusterLaunch<'_> {
 
     /// The spec of the plugin's pods.
     pub(crate) fn pod_spec(&self) -> Value {
-        let default = || default_spec(self.definition.config.driver, &self.config.service_account_name);
+        let default = || {
+            default_spec(
+                self.definition.config.driver,
+                &self.config.service_account_name,
+            )
+        };
         let mut spec = self.definition.pod_spec.clone().unwrap_or_else(default);
         if self.definition.config.permissions.is_some() {
             spec["serviceAccountName"] = json!(plugin_account(self.definition.whole()));
@@ -170,7 +186,10 @@ impl ClusterLaunch<'_> {
             let port = variable(env::PROGRESS_PORT, &self.progress_port());
             for container in spec["containers"].as_array_mut().into_iter().flatten() {
                 let env = container["env"].take();
-                let others = env.items().filter(|variable| variable["name"] != env::PROGRESS_PORT).cloned();
+                let others = env
+                    .items()
+                    .filter(|variable| variable["name"] != env::PROGRESS_PORT)
+                    .cloned();
                 container["env"] = std::iter::once(port.clone()).chain(others).collect();
             }
         }
@@ -178,27 +197,50 @@ impl ClusterLaunch<'_> {
             push(&mut spec, "containers", [self.worker()]);
         }
         if !self.config.image_pull_secrets.is_empty() {
-            push(&mut spec, "imagePullSecrets", [json!({"name": self.config.image_pull_secrets})]);
+            push(
+                &mut spec,
+                "imagePullSecrets",
+                [json!({"name": self.config.image_pull_secrets})],
+            );
         }
         // A volume of the same name in the definition takes precedence, even of another kind.
-        let mut given = spec["volumes"].items().chain(&self.definition.extra_volumes);
+        let mut given = spec["volumes"]
+            .items()
+            .chain(&self.definition.extra_volumes);
         if !given.any(|volume| volume["name"] == RESULTS_VOLUME) {
-            push(&mut spec, "volumes", [json!({"name": RESULTS_VOLUME, "emptyDir": {}})]);
+            push(
+                &mut spec,
+                "volumes",
+                [json!({"name": RESULTS_VOLUME, "emptyDir": {}})],
+            );
         }
         if self.is_bare() {
             let authority = json!({"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}], "optional": true});
-            let namespace = json!([{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]);
+            let namespace =
+                json!([{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]);
             let sources = json!([{"configMap": authority}, {"downwardAPI": {"items": namespace}}]);
-            push(&mut spec, "volumes", [json!({"name": CLUSTER_VOLUME, "projected": {"sources": sources}})]);
+            push(
+                &mut spec,
+                "volumes",
+                [json!({"name": CLUSTER_VOLUME, "projected": {"sources": sources}})],
+            );
         }
         if let Some(audience) = self.audience {
             let token = json!({
                 "audience": audience, "expirationSeconds": TOKEN_SECONDS, "path": TOKEN,
             });
             let sources = json!([{"serviceAccountToken": token}]);
-            push(&mut spec, "volumes", [json!({"name": TOKEN_VOLUME, "projected": {"sources": sources}})]);
+            push(
+                &mut spec,
+                "volumes",
+                [json!({"name": TOKEN_VOLUME, "projected": {"sources": sources}})],
+            );
         }
-        push(&mut spec, "volumes", self.definition.extra_volumes.iter().cloned());
+        push(
+            &mut spec,
+            "volumes",
+            self.definition.extra_volumes.iter().cloned(),
+        );
         spec
     }
 
@@ -209,7 +251,9 @@ impl ClusterLaunch<'_> {
         if plugin["name"].as_str().is_none_or(str::is_empty) {
             plugin["name"] = json!("plugin");
         }
-        if plugin["terminationMessagePath"].is_null() && plugin["terminationMessagePolicy"].is_null() {
+        if plugin["terminationMessagePath"].is_null()
+            && plugin["terminationMessagePolicy"].is_null()
+        {
             // The cause of a failure is often only in the log.
             plugin["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
         }
@@ -219,7 +263,11 @@ impl ClusterLaunch<'_> {
         if self.is_bare() {
             // A pod without an account still needs the cluster's authority, and cannot look up the aggregator.
             if !has(&plugin, env::AGGREGATOR_URL) {
-                push(&mut plugin, "env", [variable(env::AGGREGATOR_URL, &self.aggregator())]);
+                push(
+                    &mut plugin,
+                    "env",
+                    [variable(env::AGGREGATOR_URL, &self.aggregator())],
+                );
             }
             let mount = json!({"name": CLUSTER_VOLUME, "mountPath": ACCOUNT_DIR, "readOnly": true});
             push(&mut plugin, "volumeMounts", [mount]);
@@ -231,7 +279,11 @@ impl ClusterLaunch<'_> {
                 env.retain(|variable| !own.iter().any(|own| own["name"] == variable["name"]));
             }
             push(&mut plugin, "env", own);
-            push(&mut plugin, "volumeMounts", self.audience.map(|_| token_mount()));
+            push(
+                &mut plugin,
+                "volumeMounts",
+                self.audience.map(|_| token_mount()),
+            );
         }
         plugin
     }
@@ -255,7 +307,10 @@ impl ClusterLaunch<'_> {
             variable(var::AGGREGATOR_URL, &url),
             variable(var::CA_CERT, &self.ca_cert),
             variable(var::RESULT_URL, &format!("{url}{}", path(id.result_path()))),
-            variable(var::PROGRESS_URL, &format!("{url}{}", path(id.progress_path()))),
+            variable(
+                var::PROGRESS_URL,
+                &format!("{url}{}", path(id.progress_path())),
+            ),
         ];
         if self.audience.is_some() {
             env.push(variable(var::TOKEN_FILE, &format!("{TOKEN_DIR}/{TOKEN}")));
@@ -278,13 +333,24 @@ impl ClusterLaunch<'_> {
     fn worker(&self) -> Value {
         let driver = self.definition.config.driver;
         let role = driver.worker_role();
-        let mut command = vec!["/sonobuoy", "worker", role, "--level=trace", "-v=6", "--logtostderr"];
+        let mut command = vec![
+            "/sonobuoy",
+            "worker",
+            role,
+            "--level=trace",
+            "-v=6",
+            "--logtostderr",
+        ];
         if driver == DriverKind::DaemonSet {
             // Its controller would restart a pod that ends.
             command.push("--sleep=-1");
         }
         // The original's Job has arguments.
-        let args = if driver == DriverKind::Job { command.split_off(1) } else { Vec::new() };
+        let args = if driver == DriverKind::Job {
+            command.split_off(1)
+        } else {
+            Vec::new()
+        };
         let mut worker = json!({
             "name": WORKER_CONTAINER,
             "image": self.config.worker_image,
@@ -297,12 +363,19 @@ impl ClusterLaunch<'_> {
             worker["args"] = json!(args);
         }
         let resources = &self.config.worker_resources;
-        for (key, quantities) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+        for (key, quantities) in [
+            ("requests", &resources.requests),
+            ("limits", &resources.limits),
+        ] {
             if !quantities.is_empty() {
                 worker["resources"][key] = json!(quantities);
             }
         }
-        push(&mut worker, "volumeMounts", self.audience.map(|_| token_mount()));
+        push(
+            &mut worker,
+            "volumeMounts",
+            self.audience.map(|_| token_mount()),
+        );
         let own = &self.definition.spec["securityContext"];
         // A plugin that meets the `restricted` level of Pod Security must not fail because of the sidecar.
         if own["allowPrivilegeEscalation"] == false {
@@ -314,7 +387,9 @@ impl ClusterLaunch<'_> {
     /// The worker's own variables, and the plugin's that it does not override, sorted case-insensitively.
     fn worker_env(&self) -> Vec<Value> {
         let mut env = self.channel_env();
-        env.retain(|variable| variable["name"] != var::RESULT_URL && variable["name"] != var::PROGRESS_URL);
+        env.retain(|variable| {
+            variable["name"] != var::RESULT_URL && variable["name"] != var::PROGRESS_URL
+        });
         env.extend([
             field(var::NODE_NAME, "spec.nodeName"),
             variable(env::OLD_RESULTS_DIR, &self.config.results_dir),
@@ -332,9 +407,16 @@ impl ClusterLaunch<'_> {
         if self.definition.config.results_anywhere {
             env.push(variable(env::RESULTS_ANYWHERE, "true"));
         }
-        let mine: Vec<Value> = env.iter().map(|variable| variable["name"].clone()).collect();
+        let mine: Vec<Value> = env
+            .iter()
+            .map(|variable| variable["name"].clone())
+            .collect();
         let theirs = self.definition.spec["env"].items();
-        env.extend(theirs.filter(|variable| !mine.contains(&variable["name"])).cloned());
+        env.extend(
+            theirs
+                .filter(|variable| !mine.contains(&variable["name"]))
+                .cloned(),
+        );
         env.sort_by_key(|variable| variable["name"].text().to_lowercase());
         env
     }
@@ -343,14 +425,20 @@ impl ClusterLaunch<'_> {
     /// plugins of all runs share the ports.
     fn progress_port(&self) -> String {
         if self.is_on_host() {
-            let number = self.session.get(..4).and_then(|digits| u16::from_str_radix(digits, 16).ok());
+            let number = self
+                .session
+                .get(..4)
+                .and_then(|digits| u16::from_str_radix(digits, 16).ok());
             let of = HOST_PROGRESS_PORTS;
             return (of.start + number.unwrap_or_default() % (of.end - of.start)).to_string();
         }
         let mut told = self.definition.spec["env"].items().rev();
-        let told =
-            told.find(|variable| variable["name"] == env::PROGRESS_PORT).map(|port| port["value"].text());
-        told.filter(|port| port.parse::<u16>().is_ok()).unwrap_or(&self.config.progress_updates_port).into()
+        let told = told
+            .find(|variable| variable["name"] == env::PROGRESS_PORT)
+            .map(|port| port["value"].text());
+        told.filter(|port| port.parse::<u16>().is_ok())
+            .unwrap_or(&self.config.progress_updates_port)
+            .into()
     }
 
     /// Whether the pods use the node's network.
@@ -377,7 +465,10 @@ pub(crate) fn object_name(definition: &Definition, session: &str) -> String {
 /// The number of a pod among those of the same result: the first one's name has none.
 pub(crate) fn attempt(pod: &Value) -> u64 {
     let name = pod.name();
-    let number = name.rsplit('-').next().filter(|number| number.len() < MAX_ATTEMPT_DIGITS);
+    let number = name
+        .rsplit('-')
+        .next()
+        .filter(|number| number.len() < MAX_ATTEMPT_DIGITS);
     number.and_then(|number| number.parse().ok()).unwrap_or(1)
 }
 
@@ -395,7 +486,9 @@ fn field(name: &str, path: &str) -> Value {
 
 /// Whether a container sets a variable.
 fn has(container: &Value, variable: &str) -> bool {
-    container["env"].items().any(|known| known["name"] == variable)
+    container["env"]
+        .items()
+        .any(|known| known["name"] == variable)
 }
 
 fn push(object: &mut Value, key: &str, items: impl IntoIterator<Item = Value>) {

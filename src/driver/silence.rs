@@ -67,7 +67,13 @@ impl SilentWorkers {
         };
         let since = started.max(self.began);
         let pod = pod.name().to_owned();
-        let new = SilentWorker { id: id.clone(), pod, since, looked: None, cause: None };
+        let new = SilentWorker {
+            id: id.clone(),
+            pod,
+            since,
+            looked: None,
+            cause: None,
+        };
         let worker = self.workers.entry(uid.to_owned()).or_insert(new);
         worker.since = worker.since.max(since);
     }
@@ -90,8 +96,13 @@ impl SilentWorkers {
             self.progress = now;
         }
         let usual = USUAL_CONTACT_TIME.min(self.limit? / 3);
-        let due = self.workers.iter_mut().filter(|(_, worker)| passed(worker.since, usual, now));
-        let (uid, worker) = due.filter(|_| now >= self.next).min_by_key(|(_, worker)| worker.looked)?;
+        let due = self
+            .workers
+            .iter_mut()
+            .filter(|(_, worker)| passed(worker.since, usual, now));
+        let (uid, worker) = due
+            .filter(|_| now >= self.next)
+            .min_by_key(|(_, worker)| worker.looked)?;
         worker.looked = Some(now);
         self.next = now + self.pause;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
@@ -112,16 +123,30 @@ impl SilentWorkers {
         troubles: &mut BTreeMap<ResultId, String>,
     ) -> Vec<Failure> {
         let mut failures = Vec::new();
-        let Some(limit) = self.limit else { return failures };
+        let Some(limit) = self.limit else {
+            return failures;
+        };
         for worker in self.workers.values() {
-            let cause = worker
-                .cause
-                .as_ref()
-                .map(|cause| format!("its worker {}", remedies::advised(&remedies::unreached(cause))));
+            let cause = worker.cause.as_ref().map(|cause| {
+                format!(
+                    "its worker {}",
+                    remedies::advised(&remedies::unreached(cause))
+                )
+            });
             if passed(worker.since, limit, now) && passed(self.progress, limit / 4, now) {
-                let unexplained = || worker.looked.map(|_| "its worker does not say why in its log".into());
-                let cause = cause.or_else(unexplained).map(|cause| format!(": {cause}")).unwrap_or_default();
-                let said = format!("nothing was heard from it in {}{cause}", clock::duration(limit));
+                let unexplained = || {
+                    worker
+                        .looked
+                        .map(|_| "its worker does not say why in its log".into())
+                };
+                let cause = cause
+                    .or_else(unexplained)
+                    .map(|cause| format!(": {cause}"))
+                    .unwrap_or_default();
+                let said = format!(
+                    "nothing was heard from it in {}{cause}",
+                    clock::duration(limit)
+                );
                 failures.push(Failure::new(worker.id.clone(), said));
             } else if let Some(cause) = cause {
                 troubles.entry(worker.id.clone()).or_insert(cause);
@@ -152,7 +177,10 @@ mod tests {
     }
 
     fn running(name: &str, since: u64) -> Value {
-        worker(name, &json!({"running": {"startedAt": clock::rfc3339(at(since))}}))
+        worker(
+            name,
+            &json!({"running": {"startedAt": clock::rfc3339(at(since))}}),
+        )
     }
 
     fn silent_workers(nodes: &[&str]) -> SilentWorkers {
@@ -169,7 +197,9 @@ mod tests {
         let mut troubles = BTreeMap::new();
         let failures = silent.failures(now, &mut troubles).into_iter();
         (
-            failures.map(|failure| (failure.id.clone(), failure.error().to_owned())).collect(),
+            failures
+                .map(|failure| (failure.id.clone(), failure.error().to_owned()))
+                .collect(),
             troubles.into_values().collect(),
         )
     }
@@ -184,33 +214,55 @@ mod tests {
         let mut silent = silent_workers(&["a"]);
         let nobody = |_: &ResultId| false;
         assert_eq!(silent.look_at(&nobody, at(14)), None);
-        assert_eq!(silent.look_at(&nobody, at(15)), Some(("a".to_owned(), "a".to_owned())));
+        assert_eq!(
+            silent.look_at(&nobody, at(15)),
+            Some(("a".to_owned(), "a".to_owned()))
+        );
         assert_eq!(silent.look_at(&nobody, at(24)), None, "its log was read");
         assert_eq!(found(&silent, at(24)), NOTHING);
         silent.explain("a", REFUSED);
         let (failures, troubles) = found(&silent, at(24));
-        let ([], [said]) = (&failures[..], &troubles[..]) else { panic!("{failures:?} {troubles:?}") };
-        assert!(said.contains("`x`: connection refused; ") && said.contains("network policy"), "{said}");
-        assert!(silent.look_at(&nobody, at(25)).is_some(), "the log may have another line by now");
+        let ([], [said]) = (&failures[..], &troubles[..]) else {
+            panic!("{failures:?} {troubles:?}")
+        };
+        assert!(
+            said.contains("`x`: connection refused; ") && said.contains("network policy"),
+            "{said}"
+        );
+        assert!(
+            silent.look_at(&nobody, at(25)).is_some(),
+            "the log may have another line by now"
+        );
         silent.explain("a", "nothing of interest");
         let (failures, troubles) = found(&silent, at(185));
         let ([(failed, said)], []) = (&failures[..], &troubles[..]) else {
             panic!("{failures:?} {troubles:?}")
         };
         assert_eq!(*failed, id("a"));
-        assert!(said.starts_with("nothing was heard from it in 3m0s: its worker cannot reach"), "{said}");
+        assert!(
+            said.starts_with("nothing was heard from it in 3m0s: its worker cannot reach"),
+            "{said}"
+        );
     }
 
     #[test]
     fn heard_and_stopped_workers_are_not_silent() {
         let mut silent = silent_workers(&["a", "b", "c"]);
-        silent.see("b", &id("b"), &worker("b", &json!({"waiting": {"reason": "x"}})));
+        silent.see(
+            "b",
+            &id("b"),
+            &worker("b", &json!({"waiting": {"reason": "x"}})),
+        );
         silent.lose("c");
         assert_eq!(silent.look_at(&|_| true, at(100)), None);
         assert_eq!(found(&silent, at(999)), NOTHING);
         let mut silent = SilentWorkers::new(at(0));
         silent.see("a", &id("a"), &running("a", 0));
-        assert_eq!(silent.look_at(&|_| false, at(100)), None, "workers of the original send no heartbeats");
+        assert_eq!(
+            silent.look_at(&|_| false, at(100)),
+            None,
+            "workers of the original send no heartbeats"
+        );
         assert_eq!(found(&silent, at(9_999)), NOTHING);
     }
 
@@ -225,8 +277,9 @@ mod tests {
     #[test]
     fn logs_of_many_silent_workers_are_read_in_turn_and_ever_more_rarely() {
         let mut silent = silent_workers(&["a", "b", "c"]);
-        let read: Vec<(u64, String)> =
-            (0..170).filter_map(|second| Some((second, silent.look_at(&|_| false, at(second))?.0))).collect();
+        let read: Vec<(u64, String)> = (0..170)
+            .filter_map(|second| Some((second, silent.look_at(&|_| false, at(second))?.0)))
+            .collect();
         let expected = [(15, "a"), (25, "b"), (45, "c"), (85, "a"), (145, "b")];
         assert_eq!(read, expected.map(|(second, uid)| (second, uid.to_owned())));
     }

@@ -26,7 +26,14 @@ pub(crate) const FAILED_GRACE: Duration = Duration::from_secs(15);
 const NEVER_BEGAN: [&str; 2] = ["StartError", "ContainerCannotRun"];
 
 /// Reasons that kubelets and controllers give for pods that they end.
-const LOST_PODS: [&str; 6] = ["Evicted", "NodeLost", "NodeShutdown", "Preempting", "Shutdown", "Terminated"];
+const LOST_PODS: [&str; 6] = [
+    "Evicted",
+    "NodeLost",
+    "NodeShutdown",
+    "Preempting",
+    "Shutdown",
+    "Terminated",
+];
 /// Reasons that kubelets give for containers that ended with the node's power or its runtime.
 const LOST_CONTAINERS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
 
@@ -51,12 +58,16 @@ pub(crate) enum PodVerdict {
 
 /// Judges `pod`, whose container `worker` submits results, at the time `now`.
 pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> PodVerdict {
-    let verdicts = verdicts(pod, worker, grace).into_iter().map(|verdict| match verdict {
-        PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal) if fatal <= now => {
-            PodVerdict::Failed(reason)
-        }
-        other => other,
-    });
+    let verdicts = verdicts(pod, worker, grace)
+        .into_iter()
+        .map(|verdict| match verdict {
+            PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal)
+                if fatal <= now =>
+            {
+                PodVerdict::Failed(reason)
+            }
+            other => other,
+        });
     // The worst one; of equal ones the first.
     let worst = verdicts.min_by_key(|verdict| match verdict {
         PodVerdict::Failed(_) | PodVerdict::Lost(_) => (0, None),
@@ -69,8 +80,15 @@ pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -
 
 fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
     let status = &pod["status"];
-    let failed = if is_lost(status) { PodVerdict::Lost } else { PodVerdict::Failed };
-    let (first, together) = (status["initContainerStatuses"].items(), status["containerStatuses"].items());
+    let failed = if is_lost(status) {
+        PodVerdict::Lost
+    } else {
+        PodVerdict::Failed
+    };
+    let (first, together) = (
+        status["initContainerStatuses"].items(),
+        status["containerStatuses"].items(),
+    );
     let mut out = Vec::new();
     if status["phase"] == "Failed" {
         // First, since it says most: evicted, killed with its node, or every container ended.
@@ -83,9 +101,12 @@ fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
         }
         out.push(failed(reason));
     }
-    for condition in status["conditions"].items().filter(|condition| condition["reason"] == "Unschedulable") {
-        let since =
-            time(&condition["lastTransitionTime"]).or_else(|| time(&pod["metadata"]["creationTimestamp"]));
+    for condition in status["conditions"]
+        .items()
+        .filter(|condition| condition["reason"] == "Unschedulable")
+    {
+        let since = time(&condition["lastTransitionTime"])
+            .or_else(|| time(&pod["metadata"]["creationTimestamp"]));
         let reason = format!("Can't schedule pod: {}", condition["message"].text());
         out.push(after(since, grace.unschedulable, reason));
     }
@@ -107,8 +128,15 @@ fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdic
     let restarts = container["restartCount"].as_u64().unwrap_or_default();
     // A pod with a restart policy tolerates more restarts.
     let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
-    let limit = if on_failure { grace.restarts.max(MAX_FAILURES.into()) } else { grace.restarts };
-    let (name, last) = (container["name"].text(), how(&container["lastState"]["terminated"]));
+    let limit = if on_failure {
+        grace.restarts.max(MAX_FAILURES.into())
+    } else {
+        grace.restarts
+    };
+    let (name, last) = (
+        container["name"].text(),
+        how(&container["lastState"]["terminated"]),
+    );
     let reason = || format!("Container {name} has restarted unsuccessfully {restarts} times{last}");
     (restarts > limit).then(|| PodVerdict::Failed(reason()))
 }
@@ -121,26 +149,37 @@ fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> 
     Some(match waiting["reason"].text() {
         "ImagePullBackOff" | "ErrImagePull" => match remedies::missing_image(image, &said) {
             Some(remedy) => {
-                let reason = format!("Failed to pull image `{image}` for container {name}; {remedy}{said}");
+                let reason =
+                    format!("Failed to pull image `{image}` for container {name}; {remedy}{said}");
                 after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
             }
-            None => {
-                after(started, grace.image_pull, format!("Failed to pull image for container {name}{said}"))
-            }
+            None => after(
+                started,
+                grace.image_pull,
+                format!("Failed to pull image for container {name}{said}"),
+            ),
         },
         "ErrImageNeverPull" | "InvalidImageName" => {
             PodVerdict::Failed(format!("Image of container {name} cannot be used{said}"))
         }
-        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            after(started, grace.creation, format!("Container {name} cannot be created{said}"))
-        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => after(
+            started,
+            grace.creation,
+            format!("Container {name} cannot be created{said}"),
+        ),
         "CrashLoopBackOff" => {
             let last = &container["lastState"]["terminated"];
             if is_for_another_machine(last) {
-                return Some(PodVerdict::Failed(format!("Container {name} cannot be started{}", how(last))));
+                return Some(PodVerdict::Failed(format!(
+                    "Container {name} cannot be started{}",
+                    how(last)
+                )));
             }
             // The limit of restarts decides; until then this is only displayed.
-            PodVerdict::Trouble(format!("Container {name} keeps ending{}", how(last)), far_future())
+            PodVerdict::Trouble(
+                format!("Container {name} keeps ending{}", how(last)),
+                far_future(),
+            )
         }
         _ => return None,
     })
@@ -157,17 +196,25 @@ fn ended(
     let state = &container["state"]["terminated"];
     let (name, unwell) = (container["name"].text(), is_unwell(state));
     let reason = format!("Container {name} is in a terminated state{}", how(state));
-    let own = pod["status"]["containerStatuses"].items().filter(|container| container["name"] != worker);
+    let own = pod["status"]["containerStatuses"]
+        .items()
+        .filter(|container| container["name"] != worker);
     let mut own = own.map(|container| &container["state"]["terminated"]);
     // A pod that is never restarted cannot send anything without its worker.
     let never_again = pod["spec"]["restartPolicy"] == "Never";
     // If no container of the plugin has ever started, the worker has nothing to wait for.
-    let never_began =
-        |state: &Value| NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state);
-    let hopeless = name == worker && unwell || own.clone().next().is_some() && own.clone().all(never_began);
+    let never_began = |state: &Value| {
+        NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state)
+    };
+    let hopeless =
+        name == worker && unwell || own.clone().next().is_some() && own.clone().all(never_began);
     // If all have ended, the result exists or never will.
     let is_over = never_again && name != worker && unwell && own.all(Value::is_object);
-    let grace = if is_over { grace.terminated.min(FAILED_GRACE) } else { grace.terminated };
+    let grace = if is_over {
+        grace.terminated.min(FAILED_GRACE)
+    } else {
+        grace.terminated
+    };
     match after(time(&state["finishedAt"]), grace, reason) {
         PodVerdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
         // A plugin's container may end when done; the worker then sends its results.
@@ -180,10 +227,14 @@ fn ended(
 /// containers do not count.
 pub(super) fn containers_end(pod: &Value, worker: &str) -> Option<ContainersEnd> {
     let statuses = pod["status"]["containerStatuses"].items();
-    let mut others = statuses.filter(|status| status["name"] != worker).peekable();
+    let mut others = statuses
+        .filter(|status| status["name"] != worker)
+        .peekable();
     others.peek()?;
     let has_succeeded = |status: &Value| {
-        ["lastState", "state"].iter().any(|state| status[state]["terminated"]["exitCode"] == 0)
+        ["lastState", "state"]
+            .iter()
+            .any(|state| status[state]["terminated"]["exitCode"] == 0)
     };
     if !others.all(has_succeeded) {
         return None;
@@ -201,8 +252,9 @@ fn is_unwell(ended: &Value) -> bool {
 /// Why the control plane ends a pod: drained, preempted, tainted.
 pub(super) fn disruption(status: &Value) -> Option<&str> {
     let mut conditions = status["conditions"].items();
-    let disruption = conditions
-        .find(|condition| condition["type"] == "DisruptionTarget" && condition["status"] == "True")?;
+    let disruption = conditions.find(|condition| {
+        condition["type"] == "DisruptionTarget" && condition["status"] == "True"
+    })?;
     Some(disruption["message"].text())
 }
 
@@ -222,7 +274,12 @@ fn is_for_another_machine(state: &Value) -> bool {
 
 /// A problem since `since` that is fatal `grace` later; not fatal while its start is unknown.
 fn after(since: Option<SystemTime>, grace: Duration, reason: String) -> PodVerdict {
-    PodVerdict::Trouble(reason, since.and_then(|since| since.checked_add(grace)).unwrap_or_else(far_future))
+    PodVerdict::Trouble(
+        reason,
+        since
+            .and_then(|since| since.checked_add(grace))
+            .unwrap_or_else(far_future),
+    )
 }
 
 fn far_future() -> SystemTime {
@@ -235,9 +292,14 @@ fn how(state: &Value) -> String {
     if !state.is_object() {
         return String::new();
     }
-    let mut out = format!(" (exit code {}", state["exitCode"].as_i64().unwrap_or_default());
-    for (key, said) in [("reason", state["reason"].text().trim()), ("message", end(state["message"].text()))]
-    {
+    let mut out = format!(
+        " (exit code {}",
+        state["exitCode"].as_i64().unwrap_or_default()
+    );
+    for (key, said) in [
+        ("reason", state["reason"].text().trim()),
+        ("message", end(state["message"].text())),
+    ] {
         if !said.is_empty() {
             out += &format!(", {key} {said:?}");
         }
@@ -249,14 +311,26 @@ fn how(state: &Value) -> String {
 fn end(said: &str) -> &str {
     let said = said.trim();
     let fits = |at: &usize| said.len() - at <= MAX_SAID;
-    let starts = said.rmatch_indices('\n').map(|(at, _)| at + 1).chain([0]).take(MAX_LINES_SAID);
-    starts.take_while(fits).last().map_or_else(|| tail(said, MAX_SAID), |start| &said[start..])
+    let starts = said
+        .rmatch_indices('\n')
+        .map(|(at, _)| at + 1)
+        .chain([0])
+        .take(MAX_LINES_SAID);
+    starts
+        .take_while(fits)
+        .last()
+        .map_or_else(|| tail(said, MAX_SAID), |start| &said[start..])
 }
 
 /// `: reason: message`, omitting empty parts.
 fn detail(state: &Value) -> String {
-    let parts = ["reason", "message"].map(|key| state[key].text()).into_iter();
-    parts.filter(|part| !part.is_empty()).map(|part| format!(": {part}")).collect()
+    let parts = ["reason", "message"]
+        .map(|key| state[key].text())
+        .into_iter();
+    parts
+        .filter(|part| !part.is_empty())
+        .map(|part| format!(": {part}"))
+        .collect()
 }
 
 fn time(value: &Value) -> Option<SystemTime> {
@@ -269,16 +343,49 @@ mod tests {
 
     #[test]
     fn all_other_containers_must_have_succeeded() {
-        let (good, bad) = (json!({"terminated": {"exitCode": 0}}), json!({"terminated": {"exitCode": 1}}));
-        let (worker, running) = (json!({"name": "w", "state": {"running": {}}}), json!({"running": {}}));
-        let (always, never) = (Some(ContainersEnd::Succeeded), Some(ContainersEnd::SucceededForGood));
+        let (good, bad) = (
+            json!({"terminated": {"exitCode": 0}}),
+            json!({"terminated": {"exitCode": 1}}),
+        );
+        let (worker, running) = (
+            json!({"name": "w", "state": {"running": {}}}),
+            json!({"running": {}}),
+        );
+        let (always, never) = (
+            Some(ContainersEnd::Succeeded),
+            Some(ContainersEnd::SucceededForGood),
+        );
         for (policy, statuses, expected) in [
-            ("Never", json!([worker, {"name": "a", "state": good}]), never),
-            ("OnFailure", json!([worker, {"name": "a", "state": good}]), never),
-            ("Always", json!([worker, {"name": "a", "state": good}]), always),
-            ("Always", json!([worker, {"name": "a", "state": running, "lastState": good}]), always),
-            ("Never", json!([worker, {"name": "a", "state": good}, {"name": "b", "state": bad}]), None),
-            ("Never", json!([worker, {"name": "a", "state": running}]), None),
+            (
+                "Never",
+                json!([worker, {"name": "a", "state": good}]),
+                never,
+            ),
+            (
+                "OnFailure",
+                json!([worker, {"name": "a", "state": good}]),
+                never,
+            ),
+            (
+                "Always",
+                json!([worker, {"name": "a", "state": good}]),
+                always,
+            ),
+            (
+                "Always",
+                json!([worker, {"name": "a", "state": running, "lastState": good}]),
+                always,
+            ),
+            (
+                "Never",
+                json!([worker, {"name": "a", "state": good}, {"name": "b", "state": bad}]),
+                None,
+            ),
+            (
+                "Never",
+                json!([worker, {"name": "a", "state": running}]),
+                None,
+            ),
             ("Never", json!([worker]), None),
             ("Never", json!(null), None),
         ] {
@@ -327,24 +434,44 @@ mod tests {
     #[test]
     fn restart_policy_extends_the_restarts() {
         let failed = |policy: &str, restarts: u64| {
-            let running = json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
+            let running =
+                json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
             let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": running}});
-            matches!(judge(&pod, "worker", after_start(0), &Grace::default()), PodVerdict::Failed(_))
+            matches!(
+                judge(&pod, "worker", after_start(0), &Grace::default()),
+                PodVerdict::Failed(_)
+            )
         };
-        let cases = [("Always", 2), ("Always", 3), ("OnFailure", 5), ("OnFailure", 6)];
-        assert_eq!(cases.map(|(policy, restarts)| failed(policy, restarts)), [false, true, false, true]);
+        let cases = [
+            ("Always", 2),
+            ("Always", 3),
+            ("OnFailure", 5),
+            ("OnFailure", 6),
+        ];
+        assert_eq!(
+            cases.map(|(policy, restarts)| failed(policy, restarts)),
+            [false, true, false, true]
+        );
     }
 
     #[test]
     fn unschedulable_pod_has_time() {
         let status = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": START}]});
-        check(status.clone(), 299, "trouble: Can't schedule pod: 0/1 nodes");
+        check(
+            status.clone(),
+            299,
+            "trouble: Can't schedule pod: 0/1 nodes",
+        );
         check(status, 300, "failed: Can't schedule pod: 0/1 nodes");
     }
 
     #[test]
     fn transient_image_errors_have_time() {
-        check(waiting("ErrImagePull"), 10, "trouble: Failed to pull image for container c: ErrImagePull: m");
+        check(
+            waiting("ErrImagePull"),
+            10,
+            "trouble: Failed to pull image for container c: ErrImagePull: m",
+        );
         check(
             waiting("ImagePullBackOff"),
             300,
@@ -367,16 +494,23 @@ mod tests {
     fn unreachable_conformance_image_fails_at_once() {
         let status = |said: &str| {
             let waiting = json!({"reason": "ErrImagePull", "message": said});
-            let container =
-                json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
+            let container = json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
             json!({"startTime": START, "containerStatuses": [container]})
         };
         let remedy = remedies::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
         let reason = format!(
             "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: ErrImagePull: lookup r: no such host"
         );
-        check(status("lookup r: no such host"), 2, &format!("trouble: {reason}"));
-        check(status("lookup r: no such host"), 30, &format!("failed: {reason}"));
+        check(
+            status("lookup r: no such host"),
+            2,
+            &format!("trouble: {reason}"),
+        );
+        check(
+            status("lookup r: no such host"),
+            30,
+            &format!("failed: {reason}"),
+        );
         let passing = "trouble: Failed to pull image for container e2e: ErrImagePull: 503";
         check(status("503"), 299, passing);
     }
@@ -398,7 +532,11 @@ mod tests {
     #[test]
     fn restarts_are_counted_in_init_containers_too() {
         let status = json!({"initContainerStatuses": [{"name": "i", "restartCount": 3, "lastState": {"terminated": {"exitCode": 7}}}]});
-        check(status, 0, "failed: Container i has restarted unsuccessfully 3 times (exit code 7)");
+        check(
+            status,
+            0,
+            "failed: Container i has restarted unsuccessfully 3 times (exit code 7)",
+        );
     }
 
     #[test]
@@ -434,8 +572,7 @@ mod tests {
             ]})
         };
         let failed = |message: &str| json!({"terminated": {"exitCode": 1, "reason": "Error", "message": message, "finishedAt": START}});
-        let words =
-            r#"Container c is in a terminated state (exit code 1, reason "Error", message "no disk")"#;
+        let words = r#"Container c is in a terminated state (exit code 1, reason "Error", message "no disk")"#;
         let status = with_worker(failed("no disk"), 0, json!({}));
         check(status.clone(), 14, &format!("trouble: {words}"));
         check(status, 15, &format!("failed: {words}"));
@@ -467,7 +604,14 @@ mod tests {
         let words = r#"Container c is in a terminated state (exit code 128, reason "StartError")"#;
         for (containers, verdict) in [
             (vec![typo.clone(), worker.clone()], "failed"),
-            (vec![worker.clone(), typo.clone(), ended("d", "ContainerCannotRun")], "failed"),
+            (
+                vec![
+                    worker.clone(),
+                    typo.clone(),
+                    ended("d", "ContainerCannotRun"),
+                ],
+                "failed",
+            ),
             // The other containers may still write results.
             (vec![typo.clone(), running("d"), worker.clone()], "trouble"),
             (vec![typo, ended("d", "Error"), worker], "trouble"),

@@ -46,7 +46,18 @@ const FAMILIES: &[(&str, &[&str])] = &[
             "Deepin",
         ],
     ),
-    ("Suse", &["SuSE", "SLES", "SLED", "SLES_SAP", "openSUSE", "openSUSE Tumbleweed", "openSUSE Leap"]),
+    (
+        "Suse",
+        &[
+            "SuSE",
+            "SLES",
+            "SLED",
+            "SLES_SAP",
+            "openSUSE",
+            "openSUSE Tumbleweed",
+            "openSUSE Leap",
+        ],
+    ),
     ("Archlinux", &["Archlinux", "Manjaro"]),
     ("Gentoo", &["Gentoo", "Funtoo"]),
 ];
@@ -90,11 +101,16 @@ const PACKAGE_MANAGERS: &[(&str, &str)] = &[
 
 pub(super) fn gather(node: &NodeFiles) -> Value {
     let paths = ["/etc/os-release", "/usr/lib/os-release"];
-    let path = paths.into_iter().find(|path| node.text(path).is_some()).unwrap_or(paths[0]);
+    let path = paths
+        .into_iter()
+        .find(|path| node.text(path).is_some())
+        .unwrap_or(paths[0]);
     let release = assignments(node.text(path));
     let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
-    let family =
-        FAMILIES.iter().find(|(_, members)| members.contains(&&*found.name)).map(|(family, _)| *family);
+    let family = FAMILIES
+        .iter()
+        .find(|(_, members)| members.contains(&&*found.name))
+        .map(|(family, _)| *family);
     let known = |text: String| if text.is_empty() { "NA".into() } else { text };
     let version = known(found.version);
     let mut numbers = version.split('.');
@@ -142,29 +158,51 @@ fn assignments(text: Option<String>) -> Assignments {
 
 /// Parses release files such as `Rocky Linux release 9.2 (Blue Onyx)` and Alpine's bare version.
 fn release_file(node: &NodeFiles) -> Option<Release> {
-    let (path, variety, text) =
-        RELEASE_FILES.iter().find_map(|(path, variety)| Some((*path, *variety, node.text(path)?)))?;
+    let (path, variety, text) = RELEASE_FILES
+        .iter()
+        .find_map(|(path, variety)| Some((*path, *variety, node.text(path)?)))?;
     let name = match text.split_whitespace().next()? {
         _ if variety == "Alpine" => variety,
         "Red" => "RedHat",
         "Oracle" => "OracleLinux",
         name => name,
     };
-    let version = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    let version = text
+        .split_whitespace()
+        .find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
     // 7.9.2009 is known as 7.9.
     let parts = if variety == "Alpine" { usize::MAX } else { 2 };
     let version: Vec<&str> = version.unwrap_or_default().split('.').take(parts).collect();
     let release = between(&text, '(', ')').unwrap_or_default().into();
-    Some(Release { name: name.into(), version: version.join("."), release, path, variety })
+    Some(Release {
+        name: name.into(),
+        version: version.join("."),
+        release,
+        path,
+        variety,
+    })
 }
 
 fn by_os_release(node: &NodeFiles, path: &'static str, release: &Assignments) -> Release {
     let field = |key: &str| release.get(key).cloned().unwrap_or_default();
     let (id, name, mut version) = (field("ID"), field("NAME"), field("VERSION_ID"));
-    if ["suse", "sles", "sled"].iter().any(|name| id.contains(name)) || field("ID_LIKE").contains("suse") {
+    if ["suse", "sles", "sled"]
+        .iter()
+        .any(|name| id.contains(name))
+        || field("ID_LIKE").contains("suse")
+    {
         let whole = if id.contains("opensuse") { "" } else { "0" };
-        let release = version.split_once('.').map_or(whole, |(_, minor)| minor).to_owned();
-        return Release { name, release, version, path, variety: "SUSE" };
+        let release = version
+            .split_once('.')
+            .map_or(whole, |(_, minor)| minor)
+            .to_owned();
+        return Release {
+            name,
+            release,
+            version,
+            path,
+            variety: "SUSE",
+        };
     }
     let (name, variety) = match BY_ID.iter().find(|(known, ..)| *known == id) {
         Some((_, name, variety)) => ((*name).to_owned(), *variety),
@@ -184,7 +222,13 @@ fn by_os_release(node: &NodeFiles, path: &'static str, release: &Assignments) ->
     } else {
         field("VERSION_CODENAME")
     };
-    Release { name, version, release, path, variety }
+    Release {
+        name,
+        version,
+        release,
+        path,
+        variety,
+    }
 }
 
 fn lsb(node: &NodeFiles, release: &Assignments) -> Assignments {
@@ -200,7 +244,11 @@ fn lsb(node: &NodeFiles, release: &Assignments) -> Assignments {
     let mut found: Assignments = names
         .into_iter()
         .filter_map(|(name, key, of_program)| {
-            let value = if is_program { release.get(of_program) } else { own.get(key) };
+            let value = if is_program {
+                release.get(of_program)
+            } else {
+                own.get(key)
+            };
             Some((name.to_owned(), value?.clone()))
         })
         .collect();
@@ -222,7 +270,10 @@ fn package_manager(node: &NodeFiles, family: Option<&str>) -> &'static str {
     if family == Some("Debian") && node.exists("/usr/bin/apt-get") {
         return "apt";
     }
-    PACKAGE_MANAGERS.iter().rfind(|(program, _)| node.exists(program)).map_or("unknown", |(_, name)| name)
+    PACKAGE_MANAGERS
+        .iter()
+        .rfind(|(program, _)| node.exists(program))
+        .map_or("unknown", |(_, name)| name)
 }
 
 #[cfg(test)]
@@ -241,7 +292,11 @@ mod tests {
             "os_family",
             "distribution_file_variety",
         ];
-        assert_eq!(keys.map(|key| facts[format!("ansible_{key}")].as_str().unwrap()), expected, "{name}");
+        assert_eq!(
+            keys.map(|key| facts[format!("ansible_{key}")].as_str().unwrap()),
+            expected,
+            "{name}"
+        );
     }
 
     #[test]
@@ -249,29 +304,43 @@ mod tests {
         let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
         check(
             "debian",
-            &[("etc/os-release", debian), ("etc/debian_version", "12.11\n")],
+            &[
+                ("etc/os-release", debian),
+                ("etc/debian_version", "12.11\n"),
+            ],
             ["Debian", "12.11", "12", "bookworm", "Debian", "Debian"],
         );
-        let ubuntu =
-            "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\nID=ubuntu\nID_LIKE=debian\n";
+        let ubuntu = "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\nID=ubuntu\nID_LIKE=debian\n";
         check(
             "ubuntu",
-            &[("etc/os-release", ubuntu), ("etc/debian_version", "bookworm/sid\n")],
+            &[
+                ("etc/os-release", ubuntu),
+                ("etc/debian_version", "bookworm/sid\n"),
+            ],
             ["Ubuntu", "22.04", "22", "jammy", "Debian", "Debian"],
         );
         check(
             "rocky",
-            &[("etc/redhat-release", "Rocky Linux release 9.2 (Blue Onyx)\n")],
+            &[(
+                "etc/redhat-release",
+                "Rocky Linux release 9.2 (Blue Onyx)\n",
+            )],
             ["Rocky", "9.2", "9", "Blue Onyx", "RedHat", "RedHat"],
         );
         check(
             "centos",
-            &[("etc/centos-release", "CentOS Linux release 7.9.2009 (Core)\n")],
+            &[(
+                "etc/centos-release",
+                "CentOS Linux release 7.9.2009 (Core)\n",
+            )],
             ["CentOS", "7.9", "7", "Core", "RedHat", "CentOS"],
         );
         check(
             "rhel",
-            &[("etc/redhat-release", "Red Hat Enterprise Linux release 8.8 (Ootpa)\n")],
+            &[(
+                "etc/redhat-release",
+                "Red Hat Enterprise Linux release 8.8 (Ootpa)\n",
+            )],
             ["RedHat", "8.8", "8", "Ootpa", "RedHat", "RedHat"],
         );
         check(
@@ -280,9 +349,17 @@ mod tests {
             ["Alpine", "3.18.2", "3", "NA", "Alpine", "Alpine"],
         );
         let sles = "NAME=\"SLES\"\nVERSION_ID=\"15.4\"\nID=\"sles\"\nID_LIKE=\"suse\"\n";
-        check("sles", &[("etc/os-release", sles)], ["SLES", "15.4", "15", "4", "Suse", "SUSE"]);
+        check(
+            "sles",
+            &[("etc/os-release", sles)],
+            ["SLES", "15.4", "15", "4", "Suse", "SUSE"],
+        );
         let talos = "NAME=\"Talos\"\nID=talos\nVERSION_ID=v1.7.0\n";
-        check("talos", &[("usr/lib/os-release", talos)], ["Talos", "v1.7.0", "v1", "NA", "Talos", "NA"]);
+        check(
+            "talos",
+            &[("usr/lib/os-release", talos)],
+            ["Talos", "v1.7.0", "v1", "NA", "Talos", "NA"],
+        );
         check("nothing", &[], ["Linux", "NA", "NA", "NA", "Linux", "NA"]);
     }
 }

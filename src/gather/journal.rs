@@ -58,13 +58,21 @@ pub(crate) struct LogQuery {
 
 /// A point in the past in `journalctl`'s notation; a bare number counts minutes.
 fn words(since: &str) -> String {
-    if since.parse::<u64>().is_ok() { format!("{since} minutes ago") } else { since.to_owned() }
+    if since.parse::<u64>().is_ok() {
+        format!("{since} minutes ago")
+    } else {
+        since.to_owned()
+    }
 }
 
 /// The same point in time, or an approximation if only `journalctl` can parse it.
 fn moment(since: &str) -> SystemTime {
-    let minutes = since.parse::<u64>().map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
-    let ago = minutes.ok().or_else(|| clock::parse_duration(since.strip_prefix('-')?));
+    let minutes = since
+        .parse::<u64>()
+        .map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+    let ago = minutes
+        .ok()
+        .or_else(|| clock::parse_duration(since.strip_prefix('-')?));
     let moment = match ago {
         Some(ago) => SystemTime::now().checked_sub(ago),
         None => clock::parse_rfc3339(&since.replacen(' ', "T", 1)),
@@ -96,12 +104,15 @@ pub(crate) fn read(
                 return Ok(JOURNAL);
             }
             let mut stderr = Vec::new();
-            messages.rewind().and_then(|()| messages.take(MAX_STDERR_BYTES).read_to_end(&mut stderr))?;
+            messages
+                .rewind()
+                .and_then(|()| messages.take(MAX_STDERR_BYTES).read_to_end(&mut stderr))?;
             let stderr = String::from_utf8_lossy(&stderr);
             let line = stderr.lines().find(|line| !line.trim().is_empty());
             let end = line.map_or_else(|| status.to_string(), |line| format!("{status}: {line}"));
             if let (Some(last), false) = (last, status.success()) {
-                let note = format!("`journalctl` broke off ({end}); entries after this point are missing");
+                let note =
+                    format!("`journalctl` broke off ({end}); entries after this point are missing");
                 log::warn!("{note}");
                 let begin = if last == b'\n' { "" } else { "\n" };
                 take(format!("{begin}{}\n", note_entry(3, &note)).as_bytes())?;
@@ -121,9 +132,19 @@ pub(crate) fn read(
 
 /// Starts the program; its stderr is a file in memory.
 fn journalctl(node: &NodeFiles, wanted: &LogQuery) -> Result<(Child, File)> {
-    let program = PROGRAMS.iter().find(|path| node.exists(path)).context("the node has no `journalctl`")?;
+    let program = PROGRAMS
+        .iter()
+        .find(|path| node.exists(path))
+        .context("the node has no `journalctl`")?;
     let mut command = command(node, program);
-    command.args(["-o", "json", "-a", "--no-pager", "--since", &words(&wanted.since)]);
+    command.args([
+        "-o",
+        "json",
+        "-a",
+        "--no-pager",
+        "--since",
+        &words(&wanted.since),
+    ]);
     for unit in &wanted.units {
         command.arg(format!("--unit={unit}"));
     }
@@ -131,8 +152,16 @@ fn journalctl(node: &NodeFiles, wanted: &LogQuery) -> Result<(Child, File)> {
         command.arg(format!("--priority={priority}"));
     }
     let messages = File::from(rustix::fs::memfd_create("stderr", MemfdFlags::CLOEXEC)?);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(messages.try_clone()?);
-    Ok((command.spawn().with_context(|| format!("cannot start `{program}`"))?, messages))
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(messages.try_clone()?);
+    Ok((
+        command
+            .spawn()
+            .with_context(|| format!("cannot start `{program}`"))?,
+        messages,
+    ))
 }
 
 /// Prepares a command that runs a program of the node with an empty environment.
@@ -142,10 +171,16 @@ pub(super) fn command(node: &NodeFiles, program: &str) -> Command {
     } else {
         // The node's program needs the node's libraries, so the command first changes its root to the node.
         let mut command = Command::new("/proc/self/exe");
-        command.args(["gather", INSIDE]).arg(&node.root).arg(program);
+        command
+            .args(["gather", INSIDE])
+            .arg(&node.root)
+            .arg(program);
         command
     };
-    command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").env("LC_ALL", "C.UTF-8");
+    command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("LC_ALL", "C.UTF-8");
     command
 }
 
@@ -161,7 +196,9 @@ pub(crate) fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> 
 
 /// Whether the node keeps a journal, on disk or in memory.
 fn has_journal(node: &NodeFiles) -> bool {
-    ["/var/log/journal", "/run/log/journal"].iter().any(|folder| !node.list(folder).is_empty())
+    ["/var/log/journal", "/run/log/journal"]
+        .iter()
+        .any(|folder| !node.list(folder).is_empty())
 }
 
 /// A journal entry of this program.
@@ -175,9 +212,13 @@ struct Awaited(ChildStdout);
 impl Read for Awaited {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut pipe = [PollFd::new(&self.0, PollFlags::IN)];
-        let silence = Timespec { tv_sec: SILENCE_SECONDS, tv_nsec: 0 };
+        let silence = Timespec {
+            tv_sec: SILENCE_SECONDS,
+            tv_nsec: 0,
+        };
         if rustix::io::retry_on_intr(|| poll(&mut pipe, Some(&silence)))? == 0 {
-            let why = format!("`journalctl` printed nothing for {SILENCE_SECONDS} s and was stopped");
+            let why =
+                format!("`journalctl` printed nothing for {SILENCE_SECONDS} s and was stopped");
             return Err(io::Error::other(why));
         }
         self.0.read(buffer)
@@ -193,7 +234,13 @@ pub(super) fn pieces(
 ) -> Result<(bool, Option<u8>)> {
     let mut input = BufReader::with_capacity(CHUNK, input);
     let (mut piece, mut last) = (Vec::new(), None);
-    while input.by_ref().take(limit).read_until(b'\n', &mut piece).context("cannot read a log")? > 0 {
+    while input
+        .by_ref()
+        .take(limit)
+        .read_until(b'\n', &mut piece)
+        .context("cannot read a log")?
+        > 0
+    {
         last = piece.last().copied();
         if !take(&piece)? {
             return Ok((false, last));
@@ -211,19 +258,27 @@ fn files(
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
 ) -> Result<()> {
     let mut entry = |fields: Value| take(format!("{fields}\n").as_bytes());
-    let logs: Vec<String> =
-        node.list("/var/log").into_iter().filter(|name| is_log(node, name, since)).collect();
+    let logs: Vec<String> = node
+        .list("/var/log")
+        .into_iter()
+        .filter(|name| is_log(node, name, since))
+        .collect();
     let mut ring = if node.live { ring(node) } else { None };
     ensure!(
         !logs.is_empty() || ring.is_some(),
         "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
     );
-    if !entry(note_entry(4, &format!("{why}; lines of /var/log and the kernel's messages follow")))? {
+    if !entry(note_entry(
+        4,
+        &format!("{why}; lines of /var/log and the kernel's messages follow"),
+    ))? {
         return Ok(());
     }
     for name in logs {
         let path = format!("/var/log/{name}");
-        let Ok(file) = node.resolve(&path, true).and_then(File::open) else { continue };
+        let Ok(file) = node.resolve(&path, true).and_then(File::open) else {
+            continue;
+        };
         let (is_whole, _) = pieces(file, MAX_LINE_BYTES, |line| {
             let line = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(line));
             entry(json!({ "SYSLOG_IDENTIFIER": name, "_SOURCE_FILE": path, "MESSAGE": line }))
@@ -233,7 +288,9 @@ fn files(
         }
     }
     let stat = node.text("/proc/stat").unwrap_or_default();
-    let booted = field(&stat, ' ', "btime").and_then(|seconds| seconds.parse().ok()).unwrap_or(0);
+    let booted = field(&stat, ' ', "btime")
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(0);
     let booted = Duration::from_secs(booted);
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default();
     // One read returns one record, whatever the buffer size.
@@ -247,7 +304,8 @@ fn files(
         if length == 0 {
             break;
         }
-        let Some((priority, micros, message)) = record(&String::from_utf8_lossy(&bytes[..length])) else {
+        let Some((priority, micros, message)) = record(&String::from_utf8_lossy(&bytes[..length]))
+        else {
             continue;
         };
         let time = booted.saturating_add(Duration::from_micros(micros));
@@ -264,10 +322,14 @@ fn files(
 
 /// Whether a file is a recent plain-text log: not rotated, compressed or binary.
 fn is_log(node: &NodeFiles, name: &str, since: SystemTime) -> bool {
-    let plain =
-        name.ends_with(".log") || ["syslog", "messages", "dmesg", "secure", "cron", "kern"].contains(&name);
-    let meta = node.resolve(&format!("/var/log/{name}"), true).and_then(std::fs::metadata);
-    plain && meta.is_ok_and(|meta| meta.is_file() && meta.modified().map_or(true, |time| time >= since))
+    let plain = name.ends_with(".log")
+        || ["syslog", "messages", "dmesg", "secure", "cron", "kern"].contains(&name);
+    let meta = node
+        .resolve(&format!("/var/log/{name}"), true)
+        .and_then(std::fs::metadata);
+    plain
+        && meta
+            .is_ok_and(|meta| meta.is_file() && meta.modified().map_or(true, |time| time >= since))
 }
 
 /// The kernel's ring buffer, opened so that reading at its end does not block.
@@ -275,16 +337,26 @@ fn ring(node: &NodeFiles) -> Option<File> {
     let flags = rustix::fs::OFlags::NONBLOCK.bits();
     let path = node.resolve("/dev/kmsg", true).ok()?;
     let mut options = File::options();
-    options.read(true).custom_flags(i32::try_from(flags).ok()?).open(path).ok()
+    options
+        .read(true)
+        .custom_flags(i32::try_from(flags).ok()?)
+        .open(path)
+        .ok()
 }
 
 /// Priority, microseconds since the boot, and message of a record of the kernel: `6,339,5140900,-;message`.
 fn record(text: &str) -> Option<(u64, u64, String)> {
     let (head, message) = text.split_once(';')?;
     let fields: Vec<&str> = head.split(',').collect();
-    let [level, _, micros, ..] = fields[..] else { return None };
+    let [level, _, micros, ..] = fields[..] else {
+        return None;
+    };
     let message = message.lines().next().unwrap_or_default().to_owned();
-    Some((level.parse::<u64>().ok()? & 7, micros.parse().ok()?, message))
+    Some((
+        level.parse::<u64>().ok()? & 7,
+        micros.parse().ok()?,
+        message,
+    ))
 }
 
 #[cfg(test)]
@@ -293,7 +365,11 @@ mod tests {
     use super::*;
 
     fn wanted(since: &str) -> LogQuery {
-        LogQuery { since: since.to_owned(), units: Vec::new(), priority: None }
+        LogQuery {
+            since: since.to_owned(),
+            units: Vec::new(),
+            priority: None,
+        }
     }
 
     fn lines(node: &NodeFiles, wanted: &LogQuery) -> Result<Vec<Value>> {
@@ -320,9 +396,18 @@ mod tests {
         ];
         let (_scratch, node) = Scratch::node(&files);
         let found = lines(&node, &wanted("60")).unwrap();
-        let messages: Vec<_> = found.iter().skip(1).map(|entry| entry["MESSAGE"].as_str().unwrap()).collect();
+        let messages: Vec<_> = found
+            .iter()
+            .skip(1)
+            .map(|entry| entry["MESSAGE"].as_str().unwrap())
+            .collect();
         assert_eq!(messages, ["three", "one", "two"]);
-        assert!(found[0]["MESSAGE"].as_str().unwrap().contains("no `journalctl`"));
+        assert!(
+            found[0]["MESSAGE"]
+                .as_str()
+                .unwrap()
+                .contains("no `journalctl`")
+        );
         assert!(lines(&node, &wanted("0")).is_err(), "all of them are older");
     }
 
@@ -337,7 +422,10 @@ mod tests {
     fn points_in_the_past() {
         assert_eq!(words("90"), "90 minutes ago");
         assert_eq!(words("yesterday"), "yesterday");
-        assert_eq!(moment("2026-11-21 02:00:00Z"), UNIX_EPOCH + Duration::from_secs(1_795_226_400));
+        assert_eq!(
+            moment("2026-11-21 02:00:00Z"),
+            UNIX_EPOCH + Duration::from_secs(1_795_226_400)
+        );
         assert!(moment("-2h") > moment("180"));
     }
 

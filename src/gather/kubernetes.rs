@@ -96,9 +96,12 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
         Some((*name, value.replace('\t', " ")))
     };
     let folder = |path: &&'static str| Some((*path, space(node, path)?));
-    let pressure = ["cpu", "io", "memory"]
-        .into_iter()
-        .filter_map(|kind| Some((kind, pressure(&node.text(&format!("/proc/pressure/{kind}"))?))));
+    let pressure = ["cpu", "io", "memory"].into_iter().filter_map(|kind| {
+        Some((
+            kind,
+            pressure(&node.text(&format!("/proc/pressure/{kind}"))?),
+        ))
+    });
     json!({
         "sonobuoy_sysctl": SYSCTLS.iter().filter_map(sysctl).collect::<Value>(),
         "sonobuoy_cgroup": cgroup(node),
@@ -117,15 +120,21 @@ fn cgroup(node: &NodeFiles) -> Value {
     }
     let version = node.exists("/sys/fs/cgroup/memory").then_some(1);
     let text = node.text("/proc/cgroups").unwrap_or_default();
-    let controllers =
-        text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split('\t').next());
+    let controllers = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split('\t').next());
     json!({ "version": version, "controllers": list(controllers) })
 }
 
 /// The cluster's processes on this node, and the limits of these and of the first process.
 pub(super) fn processes(node: &NodeFiles) -> Value {
     let mut pids = BTreeMap::from([("init".to_owned(), "1".to_owned())]);
-    for pid in node.list("/proc").into_iter().filter(|name| name.bytes().all(|byte| byte.is_ascii_digit())) {
+    for pid in node
+        .list("/proc")
+        .into_iter()
+        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
+    {
         let name = node.text(&format!("/proc/{pid}/comm")).unwrap_or_default();
         if PROCESSES.contains(&&*name) {
             pids.entry(name).or_insert(pid);
@@ -133,12 +142,22 @@ pub(super) fn processes(node: &NodeFiles) -> Value {
     }
     let limits: Value = pids
         .iter()
-        .filter_map(|(name, pid)| Some((name, limit_lines(&node.text(&format!("/proc/{pid}/limits"))?))))
+        .filter_map(|(name, pid)| {
+            Some((
+                name,
+                limit_lines(&node.text(&format!("/proc/{pid}/limits"))?),
+            ))
+        })
         .collect();
     pids.remove("init");
     let found = pids.into_iter().map(|(name, pid)| {
-        let program = node.link(&format!("/proc/{pid}/exe")).map(|path| path.to_string_lossy().into_owned());
-        (name, json!({ "pid": pid.parse::<u64>().ok(), "program": program }))
+        let program = node
+            .link(&format!("/proc/{pid}/exe"))
+            .map(|path| path.to_string_lossy().into_owned());
+        (
+            name,
+            json!({ "pid": pid.parse::<u64>().ok(), "program": program }),
+        )
     });
     json!({ "sonobuoy_limits": limits, "sonobuoy_processes": found.collect::<Value>() })
 }
@@ -148,9 +167,15 @@ fn limit_lines(text: &str) -> Value {
     text.lines()
         .filter_map(|line| {
             let (name, values) = line.strip_prefix("Max ")?.split_once("  ")?;
-            let value = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
+            let value = |text: &str| {
+                text.parse::<u64>()
+                    .map_or_else(|_| Value::from(text), Value::from)
+            };
             let mut values = values.split_whitespace().map(value);
-            Some((name.replace(' ', "_"), json!({ "soft": values.next()?, "hard": values.next()? })))
+            Some((
+                name.replace(' ', "_"),
+                json!({ "soft": values.next()?, "hard": values.next()? }),
+            ))
         })
         .collect()
 }
@@ -168,13 +193,18 @@ fn packages(status: &str) -> Value {
 }
 
 fn space(node: &NodeFiles, folder: &str) -> Option<Value> {
-    let path = node.resolve(folder, true).ok().filter(|path| path.is_dir())?;
+    let path = node
+        .resolve(folder, true)
+        .ok()
+        .filter(|path| path.is_dir())?;
     let sizes = storage::sizes(&path)?;
     let mut facts = json!({});
     for kind in ["size", "inode"] {
         let [total, available] = ["total", "available"].map(|part| format!("{kind}_{part}"));
         // Some file systems do not count inodes.
-        let percent = sizes[&*available].saturating_mul(100).checked_div(sizes[&*total]);
+        let percent = sizes[&*available]
+            .saturating_mul(100)
+            .checked_div(sizes[&*total]);
         facts[format!("{available}_percent")] = percent.into();
         for name in [total, available] {
             facts[&name] = sizes[&*name].into();
@@ -229,8 +259,14 @@ mod tests {
         let (_scratch, node) = Scratch::node(&files);
         let (facts, running) = (gather(&node), processes(&node));
         assert_eq!(running["sonobuoy_processes"]["kubelet"]["pid"], 700);
-        assert_eq!(running["sonobuoy_limits"]["kubelet"]["processes"]["hard"], 200);
-        assert_eq!(facts["sonobuoy_sysctl"]["net.ipv4.ip_local_port_range"], "32768 60999");
+        assert_eq!(
+            running["sonobuoy_limits"]["kubelet"]["processes"]["hard"],
+            200
+        );
+        assert_eq!(
+            facts["sonobuoy_sysctl"]["net.ipv4.ip_local_port_range"],
+            "32768 60999"
+        );
         assert_eq!(facts["sonobuoy_cgroup"]["version"], 2);
         assert_eq!(facts["sonobuoy_pressure"]["memory"], 1.25);
         assert!(facts["sonobuoy_folders"]["/var/lib/kubelet"]["inode_total"].is_u64());

@@ -33,7 +33,10 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
     let end = Instant::now() + PROGRAMS_TIMEOUT;
     let mut local = Map::new();
     add(node, FOLDER, node, end, &mut local);
-    if let (Some(folder), Ok(mut own)) = (sys::variable(env::CONFIG_DIR), NodeFiles::open(Path::new("/"))) {
+    if let (Some(folder), Ok(mut own)) = (
+        sys::variable(env::CONFIG_DIR),
+        NodeFiles::open(Path::new("/")),
+    ) {
         own.programs = node.programs;
         add(&own, &folder, node, end, &mut local);
     }
@@ -41,8 +44,19 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
 }
 
 /// Adds the facts in a folder of the node or of this container, and notes the others of the node.
-fn add(files: &NodeFiles, folder: &str, node: &NodeFiles, end: Instant, local: &mut Map<String, Value>) {
-    for name in files.list(folder).into_iter().filter(|name| name.ends_with(ENDING)).take(MAX_FILES) {
+fn add(
+    files: &NodeFiles,
+    folder: &str,
+    node: &NodeFiles,
+    end: Instant,
+    local: &mut Map<String, Value>,
+) {
+    for name in files
+        .list(folder)
+        .into_iter()
+        .filter(|name| name.ends_with(ENDING))
+        .take(MAX_FILES)
+    {
         let path = format!("{folder}/{name}");
         match fact(files, &path, end) {
             Ok(value) => drop(local.insert(name.replace(ENDING, ""), value)),
@@ -56,7 +70,11 @@ fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
     let text = files.text(path).unwrap_or_default();
     // Text may have the executable bit, too.
     let is_program = text.starts_with("#!") || text.starts_with("\u{7f}ELF");
-    let is_runnable = || files.resolve(path, true).is_ok_and(|file| sys::is_runnable(&file));
+    let is_runnable = || {
+        files
+            .resolve(path, true)
+            .is_ok_and(|file| sys::is_runnable(&file))
+    };
     if !(is_program || files.programs && is_runnable()) {
         return Ok(read(path, &text));
     }
@@ -64,18 +82,31 @@ fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
         return Err("it is a program, and is run only with `--run-facts`".into());
     }
     if path.starts_with(FOLDER)
-        && let Some(why) = [FOLDER, path].iter().find_map(|path| open_to_others(files, path))
+        && let Some(why) = [FOLDER, path]
+            .iter()
+            .find_map(|path| open_to_others(files, path))
     {
         return Err(why);
     }
-    let left = end.saturating_duration_since(Instant::now()).min(PROGRAM_TIMEOUT);
+    let left = end
+        .saturating_duration_since(Instant::now())
+        .min(PROGRAM_TIMEOUT);
     if left.is_zero() {
-        return Err(format!("the {} s for all programs were used up", PROGRAMS_TIMEOUT.as_secs()));
+        return Err(format!(
+            "the {} s for all programs were used up",
+            PROGRAMS_TIMEOUT.as_secs()
+        ));
     }
     // Orphans of the program must not hold its output open.
     let _ = sys::adopt_strays();
     let end_strays = || sys::end_strays(STRAYS_TIMEOUT);
-    let said = sys::ask(&mut journal::command(files, path), None, MAX_FACT_BYTES, left, &end_strays);
+    let said = sys::ask(
+        &mut journal::command(files, path),
+        None,
+        MAX_FACT_BYTES,
+        left,
+        &end_strays,
+    );
     end_strays();
     match said {
         Ok((text, status)) if status.success() => Ok(read(path, &String::from_utf8_lossy(&text))),
@@ -94,9 +125,12 @@ fn open_to_others(node: &NodeFiles, path: &str) -> Option<String> {
 
 /// Parses a file as JSON, else INI; yields an error text if it is neither, as Ansible does.
 fn read(path: &str, text: &str) -> Value {
-    base::json::from_slice(text.as_bytes()).ok().or_else(|| ini(text)).unwrap_or_else(|| {
-        format!("error loading facts as JSON or ini - please check content: {path}").into()
-    })
+    base::json::from_slice(text.as_bytes())
+        .ok()
+        .or_else(|| ini(text))
+        .unwrap_or_else(|| {
+            format!("error loading facts as JSON or ini - please check content: {path}").into()
+        })
 }
 
 /// Parses sections with lower-case option names; an indented line continues the previous value.
@@ -108,7 +142,10 @@ fn ini(text: &str) -> Option<Value> {
         if content.is_empty() || content.starts_with(['#', ';']) {
             continue;
         }
-        if let Some(name) = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        if let Some(name) = content
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+        {
             sections[name] = json!({});
             section = Some(name);
             option.clear();
@@ -133,15 +170,27 @@ mod tests {
     fn fact_files_are_json_or_ini_and_programs_opt_in() {
         let (_scratch, node) = Scratch::node(&[
             ("etc/ansible/facts.d/a.fact", "{\"rack\": [1, \"b\"]}"),
-            ("etc/ansible/facts.d/b.fact", "# why\n[General]\nOwner = me\nlong: one\n two\n[empty]\n"),
+            (
+                "etc/ansible/facts.d/b.fact",
+                "# why\n[General]\nOwner = me\nlong: one\n two\n[empty]\n",
+            ),
             ("etc/ansible/facts.d/c.fact", "neither\n"),
             ("etc/ansible/facts.d/d.fact", "#!/bin/sh\necho {}\n"),
             ("etc/ansible/facts.d/e.txt", "{}"),
         ]);
         let local = &gather(&node)["ansible_local"];
         assert_eq!(local["a"], json!({"rack": [1, "b"]}));
-        assert_eq!(local["b"], json!({"General": {"owner": "me", "long": "one\ntwo"}, "empty": {}}));
-        assert!(local["c"].as_str().unwrap().starts_with("error loading facts as JSON or ini"), "{local}");
+        assert_eq!(
+            local["b"],
+            json!({"General": {"owner": "me", "long": "one\ntwo"}, "empty": {}})
+        );
+        assert!(
+            local["c"]
+                .as_str()
+                .unwrap()
+                .starts_with("error loading facts as JSON or ini"),
+            "{local}"
+        );
         assert_eq!(local.as_object().unwrap().len(), 3);
         assert!(node.unread().contains_key("/etc/ansible/facts.d/d.fact"));
     }

@@ -55,13 +55,23 @@ pub(crate) fn keep(
     if in_folder {
         fs::create_dir_all(&folder).at("cannot create", &folder)?;
     }
-    let prefix = if in_folder { format!("{FOLDER}/") } else { String::new() };
-    let log = outbox.path(&format!("{prefix}{}", if form.gzip { "systemd_logs.gz" } else { NAME }));
+    let prefix = if in_folder {
+        format!("{FOLDER}/")
+    } else {
+        String::new()
+    };
+    let log = outbox.path(&format!(
+        "{prefix}{}",
+        if form.gzip { "systemd_logs.gz" } else { NAME }
+    ));
     let kept = write(node, wanted, form, &log);
     let told = match &kept {
         Ok(summary) => form.summary.then(|| (LOG_SUMMARY, text(summary))),
         Err(error) if form.summary => Some((LOG_SUMMARY, text(&no_log(error)))),
-        Err(error) => Some((NAME, format!("{}\n", journal::note_entry(3, &format!("{error:#}"))))),
+        Err(error) => Some((
+            NAME,
+            format!("{}\n", journal::note_entry(3, &format!("{error:#}"))),
+        )),
     };
     if let Some((name, content)) = told {
         outbox.put(&format!("{prefix}{name}"), content.as_bytes())?;
@@ -90,9 +100,16 @@ pub(crate) fn summarise(
 
 /// A result in the `manual` format, with the fields of each item in reading order.
 pub(crate) fn text(item: &Item) -> String {
-    let mut out = format!("name: {}\nstatus: {}\n", yaml::key_text(&item.name), yaml::key_text(&item.status));
+    let mut out = format!(
+        "name: {}\nstatus: {}\n",
+        yaml::key_text(&item.name),
+        yaml::key_text(&item.status)
+    );
     if !item.details.is_empty() {
-        out += &format!("details:\n{}", indented(&yaml::write(&json!(item.details)), "  "));
+        out += &format!(
+            "details:\n{}",
+            indented(&yaml::write(&json!(item.details)), "  ")
+        );
     }
     if !item.items.is_empty() {
         out += "items:\n";
@@ -110,10 +127,17 @@ fn indented(text: &str, first: &str) -> String {
 }
 
 /// Streams the log into a file; returns a summary.
-fn write(node: Result<NodeFiles>, wanted: &LogQuery, form: &LogFormat, path: &Path) -> Result<Item> {
+fn write(
+    node: Result<NodeFiles>,
+    wanted: &LogQuery,
+    form: &LogFormat,
+    path: &Path,
+) -> Result<Item> {
     let mut file = BufWriter::new(NewFile::create(path, 0o666).at("cannot write", path)?);
     // Logs shrink to a tenth at any level; the fastest one saves the node's CPU.
-    let mut gzip = form.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
+    let mut gzip = form
+        .gzip
+        .then(|| GzEncoder::new(Vec::new(), Compression::fast()));
     let mut left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
     let mut summary = summarise(node, wanted, form.summary, |piece| {
@@ -123,16 +147,21 @@ fn write(node: Result<NodeFiles>, wanted: &LogQuery, form: &LogFormat, path: &Pa
         }
         left -= piece.len() as u64;
         let written = match &mut gzip {
-            Some(gzip) => {
-                gzip.write_all(piece).and_then(|()| file.write_all(&std::mem::take(gzip.get_mut())))
-            }
+            Some(gzip) => gzip
+                .write_all(piece)
+                .and_then(|()| file.write_all(&std::mem::take(gzip.get_mut()))),
             None => file.write_all(piece),
         };
         written.at("cannot write", path).map(|()| true)
     })?;
-    let rest = gzip.map(GzEncoder::finish).transpose().at("cannot write", path)?.unwrap_or_default();
+    let rest = gzip
+        .map(GzEncoder::finish)
+        .transpose()
+        .at("cannot write", path)?
+        .unwrap_or_default();
     let file = file.write_all(&rest).and_then(|()| Ok(file.into_inner()?));
-    file.and_then(|file| file.commit(true)).at("cannot write", path)?;
+    file.and_then(|file| file.commit(true))
+        .at("cannot write", path)?;
     if truncated {
         log::warn!("the log is longer than --max-size and was cut; the newest entries are missing");
         summary = summary.with("truncated", true);
@@ -142,9 +171,14 @@ fn write(node: Result<NodeFiles>, wanted: &LogQuery, form: &LogFormat, path: &Pa
 
 /// Parses `500M`, `2Gi`, `1000000` as bytes, with powers of 1024.
 pub(crate) fn size(text: &str) -> Option<u64> {
-    let (amount, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let (amount, unit) = text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
     let unit = unit.trim_end_matches(['i', 'B']);
-    let power = ["", "K", "M", "G", "T"].iter().position(|known| known.eq_ignore_ascii_case(unit))?;
+    let power = ["", "K", "M", "G", "T"]
+        .iter()
+        .position(|known| known.eq_ignore_ascii_case(unit))?;
     amount.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
@@ -181,7 +215,11 @@ const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
         "a file system was made read-only after an error",
         "find the disk error before it in the log, check the file system with `fsck`, then restart the node",
         "",
-        &["remounting filesystem read-only", "forced shutdown of filesystem", "forced readonly"],
+        &[
+            "remounting filesystem read-only",
+            "forced shutdown of filesystem",
+            "forced readonly",
+        ],
     ),
     (
         "disk-full",
@@ -195,7 +233,11 @@ const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
         "processor or memory reports errors",
         "drain the node and have its memory and processor tested",
         "",
-        &["[hardware error]: machine check", "machine check events logged", "edac mc"],
+        &[
+            "[hardware error]: machine check",
+            "machine check events logged",
+            "edac mc",
+        ],
     ),
     (
         "kernel-fault",
@@ -239,7 +281,10 @@ const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
         "the kubelet ended and was started again",
         "look at what the kubelet logged last before it ended",
         "https://kubernetes.io/docs/tasks/debug/debug-cluster/",
-        &["kubelet.service: scheduled restart job", "k3s.service: scheduled restart job"],
+        &[
+            "kubelet.service: scheduled restart job",
+            "k3s.service: scheduled restart job",
+        ],
     ),
     (
         "runtime-restart",
@@ -257,26 +302,39 @@ const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
         "the kubelet found the runtime not ready",
         "look at the container runtime's log and the load of the node",
         "https://kubernetes.io/docs/tasks/debug/debug-cluster/",
-        &["pleg is not healthy", "container runtime is down", "container runtime network not ready"],
+        &[
+            "pleg is not healthy",
+            "container runtime is down",
+            "container runtime network not ready",
+        ],
     ),
     (
         "eviction",
         "the kubelet ran short of something and evicted pods",
         "give the node more of what it ran short of, or set requests that say what pods need",
         "https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-eviction/",
-        &["eviction manager: attempting to reclaim", "eviction manager: must evict pod"],
+        &[
+            "eviction manager: attempting to reclaim",
+            "eviction manager: must evict pod",
+        ],
     ),
     (
         "clock-step",
         "the clock was set in a jump",
         "let one time service keep the clock, and find out why it was off",
         "",
-        &["time has been changed", "clock was stepped", "time jump detected"],
+        &[
+            "time has been changed",
+            "clock was stepped",
+            "time jump detected",
+        ],
     ),
 ];
 
 /// The priorities of syslog, from number 0.
-const PRIORITIES: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
+const PRIORITIES: [&str; 8] = [
+    "emerg", "alert", "crit", "err", "warning", "notice", "info", "debug",
+];
 
 /// Least severe priority that counts as an error.
 const ERROR: usize = 3;
@@ -313,7 +371,9 @@ impl Occurrences {
     fn add(&mut self, message: &str, time: Option<&str>) {
         self.count += 1;
         if self.count == 1 {
-            let visible = message.chars().map(|c| if c.is_control() { ' ' } else { c });
+            let visible = message
+                .chars()
+                .map(|c| if c.is_control() { ' ' } else { c });
             self.example = visible.take(EXAMPLE).collect();
             self.first = time.map(str::to_owned);
         }
@@ -348,12 +408,22 @@ impl LogSummary {
             *count += 1;
         }
         if priority <= ERROR {
-            let names = [field("_SYSTEMD_UNIT"), field("SYSLOG_IDENTIFIER"), "unnamed"];
-            let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+            let names = [
+                field("_SYSTEMD_UNIT"),
+                field("SYSLOG_IDENTIFIER"),
+                "unnamed",
+            ];
+            let name = names
+                .into_iter()
+                .find(|name| !name.is_empty())
+                .unwrap_or_default();
             // Any process can choose its identifier, so their number is unbounded.
             let is_listed = self.units.len() < MAX_UNITS || self.units.contains_key(name);
             let name = if is_listed { name } else { "others" };
-            self.units.entry(name.to_owned()).or_default().add(message, time.as_deref());
+            self.units
+                .entry(name.to_owned())
+                .or_default()
+                .add(message, time.as_deref());
         }
     }
 
@@ -371,7 +441,9 @@ impl LogSummary {
                 item = item.with(REMEDY, *remedy);
                 let link = (!link.is_empty()).then(|| (*link).to_owned());
                 let texts = [("first", seen.first), ("last", seen.last), (LINK, link)];
-                let texts = texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
+                let texts = texts
+                    .into_iter()
+                    .filter_map(|(key, text)| Some((key.to_owned(), text?.into())));
                 item.details.extend(texts);
             }
             troubles.push(item);
@@ -380,7 +452,9 @@ impl LogSummary {
             .units
             .into_iter()
             .map(|(name, unit)| {
-                Item::new(name, PASSED).with("errors", unit.count).with("example", unit.example)
+                Item::new(name, PASSED)
+                    .with("errors", unit.count)
+                    .with("example", unit.example)
             })
             .collect();
         let counts: Value = PRIORITIES
@@ -396,9 +470,15 @@ impl LogSummary {
         if self.unreadable > 0 {
             all = all.with("unreadable", self.unreadable);
         }
-        all.items.push(Item { items: troubles, ..Item::new("trouble", status) });
+        all.items.push(Item {
+            items: troubles,
+            ..Item::new("trouble", status)
+        });
         if !units.is_empty() {
-            all.items.push(Item { items: units, ..Item::new("units-with-errors", PASSED) });
+            all.items.push(Item {
+                items: units,
+                ..Item::new("units-with-errors", PASSED)
+            });
         }
         all
     }
@@ -408,7 +488,9 @@ impl LogSummary {
 pub(crate) fn no_log(error: &anyhow::Error) -> Item {
     let why = format!("{error:#}");
     let remedy = super::remedy(&why);
-    Item::new("log-summary", FAILED).with("error", why).with(REMEDY, remedy)
+    Item::new("log-summary", FAILED)
+        .with("error", why)
+        .with(REMEDY, remedy)
 }
 
 /// Formats microseconds since 1970 as RFC 3339.
@@ -427,7 +509,11 @@ mod tests {
     use super::*;
 
     fn wanted() -> LogQuery {
-        LogQuery { since: "60".into(), units: Vec::new(), priority: None }
+        LogQuery {
+            since: "60".into(),
+            units: Vec::new(),
+            priority: None,
+        }
     }
 
     fn logs() -> (Scratch, Scratch, Outbox, NodeFiles) {
@@ -447,13 +533,20 @@ mod tests {
         let (_node, _out, outbox, node) = logs();
         keep(Ok(node), &wanted(), &LogFormat::default(), &outbox).unwrap();
         assert_eq!(done(&outbox), outbox.path("systemd_logs"));
-        assert_eq!(fs::read_to_string(done(&outbox)).unwrap().lines().count(), 5_001);
+        assert_eq!(
+            fs::read_to_string(done(&outbox)).unwrap().lines().count(),
+            5_001
+        );
     }
 
     #[test]
     fn compressed_log_with_summary_is_a_folder() {
         let (_node, _out, outbox, node) = logs();
-        let form = LogFormat { gzip: true, summary: true, max_size: Some(100_000) };
+        let form = LogFormat {
+            gzip: true,
+            summary: true,
+            max_size: Some(100_000),
+        };
         keep(Ok(node), &wanted(), &form, &outbox).unwrap();
         let folder = done(&outbox);
         let mut text = String::new();
@@ -469,19 +562,40 @@ mod tests {
             yaml::parse(&fs::read_to_string(folder.join(LOG_SUMMARY)).unwrap()).unwrap(),
         )
         .unwrap();
-        assert_eq!((summary.status.as_str(), &summary.details["truncated"]), ("failed", &json!(true)));
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing partial stays");
+        assert_eq!(
+            (summary.status.as_str(), &summary.details["truncated"]),
+            ("failed", &json!(true))
+        );
+        assert_eq!(
+            fs::read_dir(&folder).unwrap().count(),
+            2,
+            "nothing partial stays"
+        );
     }
 
     #[test]
     fn missing_log_is_an_error_result() {
-        for form in [LogFormat::default(), LogFormat { summary: true, ..LogFormat::default() }] {
+        for form in [
+            LogFormat::default(),
+            LogFormat {
+                summary: true,
+                ..LogFormat::default()
+            },
+        ] {
             let (_scratch, node) = Scratch::node(&[]);
             let out = Scratch::new();
             let outbox = Outbox::open(&out.0).unwrap();
             assert!(keep(Ok(node), &wanted(), &form, &outbox).is_err());
-            let place = if form.summary { done(&outbox).join(LOG_SUMMARY) } else { done(&outbox) };
-            assert!(fs::read_to_string(place).unwrap().contains("no log is available"));
+            let place = if form.summary {
+                done(&outbox).join(LOG_SUMMARY)
+            } else {
+                done(&outbox)
+            };
+            assert!(
+                fs::read_to_string(place)
+                    .unwrap()
+                    .contains("no log is available")
+            );
         }
     }
 
@@ -511,25 +625,59 @@ mod tests {
     }
 
     fn trouble<'a>(item: &'a Item, name: &str) -> &'a Item {
-        item.items[0].items.iter().find(|trouble| trouble.name == name).unwrap()
+        item.items[0]
+            .items
+            .iter()
+            .find(|trouble| trouble.name == name)
+            .unwrap()
     }
 
     fn check(message: &str, expected: &[&str]) {
         let item = summary(format!("{}\n", json!({ "MESSAGE": message })).as_bytes());
-        let found = item.items[0].items.iter().filter(|trouble| trouble.status == FAILED);
-        assert_eq!(found.map(|trouble| trouble.name.as_str()).collect::<Vec<_>>(), expected, "{message}");
+        let found = item.items[0]
+            .items
+            .iter()
+            .filter(|trouble| trouble.status == FAILED);
+        assert_eq!(
+            found
+                .map(|trouble| trouble.name.as_str())
+                .collect::<Vec<_>>(),
+            expected,
+            "{message}"
+        );
     }
 
     #[test]
     fn problems_are_recognized_by_their_words() {
-        check("Out of memory: Killed process 123 (java) total-vm:1kB", &["oom-kill"]);
-        check("blk_update_request: I/O error, dev sda, sector 5", &["disk-error"]);
-        check("EXT4-fs (sda1): Remounting filesystem read-only", &["read-only-remount"]);
+        check(
+            "Out of memory: Killed process 123 (java) total-vm:1kB",
+            &["oom-kill"],
+        );
+        check(
+            "blk_update_request: I/O error, dev sda, sector 5",
+            &["disk-error"],
+        );
+        check(
+            "EXT4-fs (sda1): Remounting filesystem read-only",
+            &["read-only-remount"],
+        );
         check("eth0: Link is Down", &["link-flap"]);
-        check("kubelet.service: Scheduled restart job, restart counter is at 4.", &["kubelet-restart"]);
-        check("containerd.service: Scheduled restart job, restart counter is at 1.", &["runtime-restart"]);
-        check("INFO: task jbd2:1 blocked for more than 120 seconds.", &["hung-task"]);
-        check("nf_conntrack: nf_conntrack: table full, dropping packet", &["conntrack-full"]);
+        check(
+            "kubelet.service: Scheduled restart job, restart counter is at 4.",
+            &["kubelet-restart"],
+        );
+        check(
+            "containerd.service: Scheduled restart job, restart counter is at 1.",
+            &["runtime-restart"],
+        );
+        check(
+            "INFO: task jbd2:1 blocked for more than 120 seconds.",
+            &["hung-task"],
+        );
+        check(
+            "nf_conntrack: nf_conntrack: table full, dropping packet",
+            &["conntrack-full"],
+        );
         check("Started Session 4 of user root.", &[]);
         check("eth0: Link is Up - 1Gbps", &[]);
     }
@@ -537,23 +685,33 @@ mod tests {
     #[test]
     fn entries_may_be_split_anywhere() {
         let line = r#"{"MESSAGE":"x: I/O error","PRIORITY":"3","_SYSTEMD_UNIT":"a.service","__REALTIME_TIMESTAMP":"1795226400000000"}"#;
-        let text = format!("{line}\n{line}\nbroken\n{{\"MESSAGE\":[1,2],\"PRIORITY\":\"2\"}}\n{line}");
+        let text =
+            format!("{line}\n{line}\nbroken\n{{\"MESSAGE\":[1,2],\"PRIORITY\":\"2\"}}\n{line}");
         let whole = summary(text.as_bytes());
         for cut in (0..text.len()).step_by(7) {
             let (first, second) = text.as_bytes().split_at(cut);
             assert_eq!(summary(first.chain(second)), whole, "cut at {cut}");
         }
-        assert_eq!((&whole.details["entries"], &whole.details["unreadable"]), (&json!(5), &json!(1)));
+        assert_eq!(
+            (&whole.details["entries"], &whole.details["unreadable"]),
+            (&json!(5), &json!(1))
+        );
         assert_eq!(whole.details["priorities"], json!({"crit": 1, "err": 3}));
         let disk = trouble(&whole, "disk-error");
         assert_eq!(
             (&disk.details["count"], &disk.details["last"]),
             (&json!(3), &json!("2026-11-21T02:00:00.000Z"))
         );
-        assert_eq!(disk.details[FAILURE], json!("a disk or its file system is failing\nx: I/O error"));
+        assert_eq!(
+            disk.details[FAILURE],
+            json!("a disk or its file system is failing\nx: I/O error")
+        );
         assert!(disk.details[REMEDY].as_str().unwrap().contains("smartctl"));
-        let units: Vec<_> =
-            whole.items[1].items.iter().map(|unit| (unit.name.as_str(), &unit.details["errors"])).collect();
+        let units: Vec<_> = whole.items[1]
+            .items
+            .iter()
+            .map(|unit| (unit.name.as_str(), &unit.details["errors"]))
+            .collect();
         assert_eq!(units, [("a.service", &json!(3)), ("unnamed", &json!(1))]);
         assert_eq!(whole.status, FAILED);
     }
@@ -567,10 +725,15 @@ mod tests {
         };
         journal::pieces(&*endless, journal::MAX_ENTRY_BYTES, pieces).unwrap();
         let whole = summary(&*endless);
-        assert_eq!((&whole.details["entries"], &whole.details["unreadable"]), (&json!(1), &json!(1)));
+        assert_eq!(
+            (&whole.details["entries"], &whole.details["unreadable"]),
+            (&json!(1), &json!(1))
+        );
         let mut summary = LogSummary::default();
         for name in 0..1_000 {
-            summary.add(format!("{{\"PRIORITY\":\"1\",\"SYSLOG_IDENTIFIER\":\"n{name}\"}}\n").as_bytes());
+            summary.add(
+                format!("{{\"PRIORITY\":\"1\",\"SYSLOG_IDENTIFIER\":\"n{name}\"}}\n").as_bytes(),
+            );
         }
         assert!(summary.units.len() <= MAX_UNITS + 1);
     }

@@ -60,7 +60,9 @@ pub(crate) fn host_facts(node: &NodeFiles) -> Value {
     let mut facts = json!({});
     for source in SOURCES {
         if let Value::Object(found) = source(node) {
-            found.into_iter().for_each(|(name, fact)| facts[name] = fact);
+            found
+                .into_iter()
+                .for_each(|(name, fact)| facts[name] = fact);
         }
     }
     for folder in ["/proc", "/sys"] {
@@ -83,7 +85,11 @@ pub(crate) fn host_facts(node: &NodeFiles) -> Value {
     facts["sonobuoy_version"] = VERSION.into();
     facts["gather_subset"] = json!(["all"]);
     facts["module_setup"] = true.into();
-    let details = if unread.is_empty() { json!({}) } else { json!({ "unread": unread }) };
+    let details = if unread.is_empty() {
+        json!({})
+    } else {
+        json!({ "unread": unread })
+    };
     json!({
         "ansible_facts": known(facts), "changed": false,
         "name": "host-facts", "status": item::PASSED, "details": details,
@@ -107,7 +113,10 @@ fn remedy(why: &str) -> &'static str {
 
 /// The entries of an object that are not null.
 fn known(mut object: Value) -> Value {
-    object.as_object_mut().into_iter().for_each(|entries| entries.retain(|_, value| !value.is_null()));
+    object
+        .as_object_mut()
+        .into_iter()
+        .for_each(|entries| entries.retain(|_, value| !value.is_null()));
     object
 }
 
@@ -121,7 +130,9 @@ fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
 
 /// The values of a key in such lines.
 fn values<'t>(text: &'t str, separator: char, name: &str) -> impl Iterator<Item = &'t str> {
-    pairs(text, separator).filter(move |(key, _)| *key == name).map(|(_, value)| value)
+    pairs(text, separator)
+        .filter(move |(key, _)| *key == name)
+        .map(|(_, value)| value)
 }
 
 /// The first value of a key in such lines.
@@ -168,7 +179,8 @@ impl Outbox {
 
     /// Reports the resulting file or folder to the worker.
     pub(crate) fn done(&self, result: &Path) -> Result<()> {
-        self.put("done", result.as_os_str().as_encoded_bytes()).map(drop)
+        self.put("done", result.as_os_str().as_encoded_bytes())
+            .map(drop)
     }
 }
 
@@ -187,7 +199,11 @@ mod tests {
         outbox.done(&path).unwrap();
         let done = fs::read_to_string(outbox.path("done")).unwrap();
         assert_eq!(Path::new(&done), path);
-        assert_eq!(fs::read_dir(&scratch.0).unwrap().count(), 2, "nothing partial stays");
+        assert_eq!(
+            fs::read_dir(&scratch.0).unwrap().count(),
+            2,
+            "nothing partial stays"
+        );
     }
 
     #[test]
@@ -197,6 +213,9 @@ mod tests {
         assert!(format!("{error:#}").contains("absent`"), "{error:#}");
         fs::create_dir_all(scratch.0.join("facts.json")).unwrap();
         let outbox = Outbox::open(&scratch.0).unwrap();
-        assert!(outbox.put("facts.json", b"{}").is_err(), "a folder in the way");
+        assert!(
+            outbox.put("facts.json", b"{}").is_err(),
+            "a folder in the way"
+        );
     }
 }

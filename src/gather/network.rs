@@ -15,12 +15,21 @@ use base::json::{json, list, list_in};
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
 const PROBE_ADDRESSES: [(&str, &str, &str); 2] = [
     ("ansible_default_ipv4", "0.0.0.0:0", "8.8.8.8:53"),
-    ("ansible_default_ipv6", "[::]:0", "[2404:6800:400a:800::1012]:53"),
+    (
+        "ansible_default_ipv6",
+        "[::]:0",
+        "[2404:6800:400a:800::1012]:53",
+    ),
 ];
 
 /// Ansible's names for numbers in /sys/class/net/*/type.
-const KINDS: &[(i64, &str)] =
-    &[(1, "ether"), (32, "infiniband"), (512, "ppp"), (772, "loopback"), (65_534, "tunnel")];
+const KINDS: &[(i64, &str)] = &[
+    (1, "ether"),
+    (32, "infiniband"),
+    (512, "ppp"),
+    (772, "loopback"),
+    (65_534, "tunnel"),
+];
 
 /// Facts that are the text of a file of an interface.
 const TEXTS: &[(&str, &str)] = &[
@@ -59,9 +68,17 @@ fn addresses() -> io::Result<Vec<Address>> {
     let read = |found: InterfaceAddress| {
         let address = ip(&found.address?)?;
         // An interface without a broadcast address names its own.
-        let broadcast = found.broadcast.as_ref().and_then(ip).filter(|broadcast| *broadcast != address);
+        let broadcast = found
+            .broadcast
+            .as_ref()
+            .and_then(ip)
+            .filter(|broadcast| *broadcast != address);
         let facts = described(address, ip(&found.netmask?)?, broadcast)?;
-        Some(Address { name: found.interface_name, address, facts })
+        Some(Address {
+            name: found.interface_name,
+            address,
+            facts,
+        })
     };
     Ok(getifaddrs()?.filter_map(read).collect())
 }
@@ -98,19 +115,27 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
     let addresses = if node.live {
         addresses()
     } else {
-        Err(io::Error::other("the node is not the running system, so its addresses are unknown"))
+        Err(io::Error::other(
+            "the node is not the running system, so its addresses are unknown",
+        ))
     };
-    let addresses = addresses.map_err(|why| node.note("addresses", why.to_string())).unwrap_or_default();
+    let addresses = addresses
+        .map_err(|why| node.note("addresses", why.to_string()))
+        .unwrap_or_default();
     // Files that are beside the interfaces' folders describe none.
     let names = seen
         .list("/sys/class/net")
         .into_iter()
         .filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
-    let interfaces: Interfaces =
-        names.map(|name| (name.clone(), interface(seen, &name, &addresses))).collect();
-    let (four, six): (Vec<_>, Vec<_>) =
-        addresses.iter().map(|found| found.address).partition(IpAddr::is_ipv4);
-    let others = |addresses: &[IpAddr]| list(addresses.iter().filter(|address| !address.is_loopback()));
+    let interfaces: Interfaces = names
+        .map(|name| (name.clone(), interface(seen, &name, &addresses)))
+        .collect();
+    let (four, six): (Vec<_>, Vec<_>) = addresses
+        .iter()
+        .map(|found| found.address)
+        .partition(IpAddr::is_ipv4);
+    let others =
+        |addresses: &[IpAddr]| list(addresses.iter().filter(|address| !address.is_loopback()));
     let mut facts = json!({
         "ansible_dns": resolver(&node.text("/etc/resolv.conf").unwrap_or_default()),
         "ansible_all_ipv4_addresses": others(&four),
@@ -137,7 +162,8 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     let folder = format!("/sys/class/net/{name}");
     let read = |file: &str| node.text(&format!("{folder}/{file}"));
     let number = |file: &str| read(file)?.parse::<i64>().ok();
-    let flags = read("flags").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
+    let flags =
+        read("flags").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
     let mut found = json!({
         "device": name,
         "macaddress": read("address").filter(|mac| mac != "00:00:00:00:00:00"),
@@ -151,7 +177,9 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     });
     for (key, file) in TEXTS {
         // `active-backup 1`: the number repeats the word.
-        found[key] = read(file).and_then(|text| text.split_whitespace().next().map(Value::from)).into();
+        found[key] = read(file)
+            .and_then(|text| text.split_whitespace().next().map(Value::from))
+            .into();
     }
     if node.exists(&format!("{folder}/bridge")) {
         found["type"] = "bridge".into();
@@ -160,7 +188,10 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     }
     if node.exists(&format!("{folder}/bonding")) {
         found["type"] = "bonding".into();
-        found["slaves"] = read("bonding/slaves").unwrap_or_default().split_whitespace().collect();
+        found["slaves"] = read("bonding/slaves")
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
     }
     let (four, six): (Vec<_>, Vec<_>) = addresses
         .iter()
@@ -168,7 +199,8 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
         .partition(|address| address.address.is_ipv4());
     // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
     let first = four.iter().position(|address| address.name == name);
-    let facts = |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };
+    let facts =
+        |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };
     let (mut four, six) = (facts(four), facts(six));
     found["ipv4"] = first.map(|first| four.remove(first)).into();
     for (key, list) in [("ipv4_secondaries", four), ("ipv6", six)] {
@@ -203,24 +235,38 @@ fn default_route(
 
 /// The gateway of the default route through an interface.
 fn gateway(node: &NodeFiles, interface: &str, four: bool) -> Option<String> {
-    let table = node.text(if four { "/proc/net/route" } else { "/proc/net/ipv6_route" })?;
-    table.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
-        [name, "00000000", gateway, ..] if four && name == interface && gateway != "00000000" => {
-            Some(Ipv4Addr::from(u32::from_str_radix(gateway, 16).ok()?.to_ne_bytes()).to_string())
-        }
-        [_, "00", _, _, gateway, .., name] if !four && name == interface => {
-            let gateway = Ipv6Addr::from(u128::from_str_radix(gateway, 16).ok()?);
-            (!gateway.is_unspecified()).then(|| gateway.to_string())
-        }
-        _ => None,
-    })
+    let table = node.text(if four {
+        "/proc/net/route"
+    } else {
+        "/proc/net/ipv6_route"
+    })?;
+    table.lines().find_map(
+        |line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [name, "00000000", gateway, ..]
+                if four && name == interface && gateway != "00000000" =>
+            {
+                Some(
+                    Ipv4Addr::from(u32::from_str_radix(gateway, 16).ok()?.to_ne_bytes())
+                        .to_string(),
+                )
+            }
+            [_, "00", _, _, gateway, .., name] if !four && name == interface => {
+                let gateway = Ipv6Addr::from(u128::from_str_radix(gateway, 16).ok()?);
+                (!gateway.is_unspecified()).then(|| gateway.to_string())
+            }
+            _ => None,
+        },
+    )
 }
 
 /// IPv4 destinations on this machine, addresses and networks such as `127.0.0.0/8`, in the kernel's order.
 fn local_networks(trie: &str) -> Vec<String> {
     let (mut found, mut address) = (Vec::new(), "");
-    for line in
-        trie.lines().skip_while(|line| *line != "Local:").skip(1).take_while(|line| line.starts_with(' '))
+    for line in trie
+        .lines()
+        .skip_while(|line| *line != "Local:")
+        .skip(1)
+        .take_while(|line| line.starts_with(' '))
     {
         match line.split_whitespace().collect::<Vec<_>>()[..] {
             ["|--", next] => address = next,
@@ -272,15 +318,30 @@ mod tests {
 
     fn four(last: u8, name: &str) -> Address {
         let address = [10, 1, 2, last].into();
-        let facts = described(address, [255, 255, 240, 0].into(), Some([10, 1, 15, 255].into())).unwrap();
-        Address { name: name.into(), address, facts }
+        let facts = described(
+            address,
+            [255, 255, 240, 0].into(),
+            Some([10, 1, 15, 255].into()),
+        )
+        .unwrap();
+        Address {
+            name: name.into(),
+            address,
+            facts,
+        }
     }
 
     #[test]
     fn loopback_address_is_reported() {
         let all = addresses().unwrap();
-        let loopback = all.iter().find(|address| address.address == IpAddr::from([127, 0, 0, 1])).unwrap();
-        assert_eq!((loopback.interface(), &loopback.facts["prefix"]), ("lo", &json!("8")));
+        let loopback = all
+            .iter()
+            .find(|address| address.address == IpAddr::from([127, 0, 0, 1]))
+            .unwrap();
+        assert_eq!(
+            (loopback.interface(), &loopback.facts["prefix"]),
+            ("lo", &json!("8"))
+        );
     }
 
     #[test]
@@ -288,7 +349,10 @@ mod tests {
         let own = [four(5, "eth0:1"), four(3, "eth0"), four(4, "eth0")];
         let (_scratch, node) = Scratch::node(&[("sys/class/net/eth0/mtu", "1500")]);
         let interface = interface(&node, "eth0", &own);
-        assert_eq!((&interface["ipv4"]["network"], &interface["mtu"]), (&json!("10.1.0.0"), &json!(1500)));
+        assert_eq!(
+            (&interface["ipv4"]["network"], &interface["mtu"]),
+            (&json!("10.1.0.0"), &json!(1500))
+        );
         assert_eq!(interface["ipv4"]["netmask"], "255.255.240.0");
         assert_eq!(interface["ipv4"]["address"], "10.1.2.3");
         assert_eq!(interface["ipv4_secondaries"].as_array().unwrap().len(), 2);

@@ -36,18 +36,29 @@ impl NodeFiles {
     /// The node below `root`; an error if that is not the root of a system.
     pub(crate) fn open(root: &Path) -> Result<Self> {
         let shown = root.display();
-        let root =
-            root.canonicalize().with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
-        ensure!(root.is_dir(), "`{shown}` is not a directory, so it cannot be a node's root");
+        let root = root
+            .canonicalize()
+            .with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
+        ensure!(
+            root.is_dir(),
+            "`{shown}` is not a directory, so it cannot be a node's root"
+        );
         let exists = |name: &&str| root.join(name).symlink_metadata().is_ok();
         ensure!(
             ["etc", "proc", "usr"].iter().any(exists),
             "`{shown}` is not the root of a system: it has none of `etc`, `proc` and `usr`; \
              mount the node's `/` there or name the right folder with --chroot"
         );
-        let boot = |root: &Path| fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok();
-        let live = root == Path::new("/") || boot(&root).is_some_and(|id| boot(Path::new("/")) == Some(id));
-        Ok(Self { root, live, programs: false, unread: RefCell::default() })
+        let boot =
+            |root: &Path| fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok();
+        let live = root == Path::new("/")
+            || boot(&root).is_some_and(|id| boot(Path::new("/")) == Some(id));
+        Ok(Self {
+            root,
+            live,
+            programs: false,
+            unread: RefCell::default(),
+        })
     }
 
     /// The trimmed text of a file; `None` if it is empty or does not exist. Records a file that exists but cannot be read.
@@ -70,7 +81,11 @@ impl NodeFiles {
 
     /// The number with which a file begins.
     pub(crate) fn number(&self, path: &str) -> Option<u64> {
-        self.text(path)?.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        self.text(path)?
+            .split(|c: char| !c.is_ascii_digit())
+            .next()?
+            .parse()
+            .ok()
     }
 
     /// The content of a file.
@@ -136,7 +151,10 @@ impl NodeFiles {
             }
             let next = here.join(name);
             let is_kept = left.is_empty() && !follow_last;
-            let Some(target) = fs::read_link(self.root.join(&next)).ok().filter(|_| !is_kept) else {
+            let Some(target) = fs::read_link(self.root.join(&next))
+                .ok()
+                .filter(|_| !is_kept)
+            else {
                 here = next;
                 continue;
             };
@@ -156,7 +174,12 @@ impl NodeFiles {
         // Absence is not an error, nor are the codes of drivers for attributes that a device does not support.
         match Errno::from_io_error(error) {
             Some(
-                Errno::NOENT | Errno::NOTDIR | Errno::INVAL | Errno::NODEV | Errno::OPNOTSUPP | Errno::SRCH,
+                Errno::NOENT
+                | Errno::NOTDIR
+                | Errno::INVAL
+                | Errno::NODEV
+                | Errno::OPNOTSUPP
+                | Errno::SRCH,
             ) => {}
             _ => self.note(path, error.to_string()),
         }
@@ -221,7 +244,10 @@ pub(crate) mod tests {
             assert_eq!(node.text(path).as_deref(), expected, "{path}");
         }
         assert!(node.unread().contains_key("/etc/loop"));
-        assert!(!node.unread().contains_key("/etc/outside"), "absent is not unreadable");
+        assert!(
+            !node.unread().contains_key("/etc/outside"),
+            "absent is not unreadable"
+        );
         assert!(!node.live);
     }
 

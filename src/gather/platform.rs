@@ -27,10 +27,15 @@ pub(super) fn kernel(node: &NodeFiles) -> Value {
     // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
     let loads = if node.live {
         let loads = rustix::system::sysinfo().loads;
-        loads.map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0).to_vec()
+        loads
+            .map(|load| f64::from(u32::try_from(load).unwrap_or(u32::MAX)) / 65_536.0)
+            .to_vec()
     } else {
         let text = node.text("/proc/loadavg").unwrap_or_default();
-        text.split(' ').take(3).filter_map(|load| load.parse().ok()).collect()
+        text.split(' ')
+            .take(3)
+            .filter_map(|load| load.parse().ok())
+            .collect()
     };
     let loads = match loads[..] {
         [one, five, fifteen] => json!({ "1m": one, "5m": five, "15m": fifteen }),
@@ -54,8 +59,15 @@ pub(super) fn kernel(node: &NodeFiles) -> Value {
 }
 
 pub(super) fn services(node: &NodeFiles) -> Value {
-    let Some(first) = node.text("/proc/1/comm") else { return Value::Null };
-    let by_path = || SERVICE_MANAGERS.iter().find(|(path, _)| node.exists(path)).map(|(_, name)| *name);
+    let Some(first) = node.text("/proc/1/comm") else {
+        return Value::Null;
+    };
+    let by_path = || {
+        SERVICE_MANAGERS
+            .iter()
+            .find(|(path, _)| node.exists(path))
+            .map(|(_, name)| *name)
+    };
     let manager = match &*first {
         "runit-init" => "runit",
         "svscan" => "svc",
@@ -70,10 +82,19 @@ pub(super) fn services(node: &NodeFiles) -> Value {
 
 /// The node's names in storage networks: iSCSI, NVMe, Fibre Channel.
 pub(super) fn storage_names(node: &NodeFiles) -> Value {
-    let initiator = node.text("/etc/iscsi/initiatorname.iscsi").unwrap_or_default();
-    let channels = node.list("/sys/class/fc_host").into_iter().filter_map(|host| {
-        Some(node.text(&format!("/sys/class/fc_host/{host}/port_name"))?.trim_start_matches("0x").to_owned())
-    });
+    let initiator = node
+        .text("/etc/iscsi/initiatorname.iscsi")
+        .unwrap_or_default();
+    let channels = node
+        .list("/sys/class/fc_host")
+        .into_iter()
+        .filter_map(|host| {
+            Some(
+                node.text(&format!("/sys/class/fc_host/{host}/port_name"))?
+                    .trim_start_matches("0x")
+                    .to_owned(),
+            )
+        });
     json!({
         "ansible_iscsi_iqn": field(&initiator, '=', "InitiatorName").unwrap_or_default(),
         "ansible_hostnqn": node.text("/etc/nvme/hostnqn").unwrap_or_default(),
@@ -82,7 +103,9 @@ pub(super) fn storage_names(node: &NodeFiles) -> Value {
 }
 
 pub(super) fn names(node: &NodeFiles) -> Value {
-    let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else { return Value::Null };
+    let Some(name) = node.first(["/proc/sys/kernel/hostname", "/etc/hostname"]) else {
+        return Value::Null;
+    };
     let full = full_name(&name, &node.text("/etc/hosts").unwrap_or_default());
     json!({
         "ansible_hostname": name.split('.').next(),
@@ -94,7 +117,12 @@ pub(super) fn names(node: &NodeFiles) -> Value {
 
 /// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
-    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default().split_whitespace());
+    let lines = hosts.lines().map(|line| {
+        line.split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+    });
     let address = lines
         .clone()
         .find(|words| words.clone().skip(1).any(|word| word == name))
@@ -109,12 +137,21 @@ fn full_name(name: &str, hosts: &str) -> String {
 
 /// The kernel's name of the architecture.
 pub(super) fn machine(node: &NodeFiles) -> Option<String> {
-    let running = || node.live.then(|| rustix::system::uname().machine().to_string_lossy().into_owned());
+    let running = || {
+        node.live.then(|| {
+            rustix::system::uname()
+                .machine()
+                .to_string_lossy()
+                .into_owned()
+        })
+    };
     node.text("/proc/sys/kernel/arch").or_else(running)
 }
 
 pub(super) fn architecture(node: &NodeFiles) -> Value {
-    let Some(machine) = machine(node) else { return Value::Null };
+    let Some(machine) = machine(node) else {
+        return Value::Null;
+    };
     let programs = ["/usr/bin/env", "/bin/sh", "/sbin/init", "/usr/bin/kubelet"];
     let is_32_bit = programs
         .iter()
@@ -165,7 +202,13 @@ fn systemd(node: &NodeFiles) -> Option<Value> {
         .into_iter()
         .filter(|name| name.contains("-linux-gnu"))
         .map(|name| format!("/usr/lib/{name}"));
-    let folders = ["/usr/lib", "/usr/lib64", "/lib", "/run/current-system/systemd/lib"].map(str::to_owned);
+    let folders = [
+        "/usr/lib",
+        "/usr/lib64",
+        "/lib",
+        "/run/current-system/systemd/lib",
+    ]
+    .map(str::to_owned);
     folders.into_iter().chain(multiarch).find_map(|folder| {
         let folder = format!("{folder}/systemd");
         node.list(&folder).into_iter().find_map(|name| {
@@ -178,14 +221,19 @@ fn systemd(node: &NodeFiles) -> Option<Value> {
                 .ok()?;
             let bytes = node.bytes(&format!("{folder}/{name}"))?;
             let is_list = |text: &&[u8]| text.starts_with(b"+PAM ") || text.starts_with(b"-PAM ");
-            let features = std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
+            let features =
+                std::str::from_utf8(bytes.split(|byte| *byte == 0).find(is_list)?).ok()?;
             Some(json!({ "features": features, "version": version }))
         })
     })
 }
 
 pub(super) fn security(node: &NodeFiles) -> Value {
-    let apparmor = if node.exists("/sys/kernel/security/apparmor") { "enabled" } else { "disabled" };
+    let apparmor = if node.exists("/sys/kernel/security/apparmor") {
+        "enabled"
+    } else {
+        "disabled"
+    };
     let mut facts = json!({
         "ansible_fips": node.text("/proc/sys/crypto/fips_enabled").as_deref() == Some("1"),
         "ansible_apparmor": { "status": apparmor },
@@ -196,7 +244,8 @@ pub(super) fn security(node: &NodeFiles) -> Value {
         },
     });
     for kind in ["dsa", "rsa", "ecdsa", "ed25519"] {
-        let files = ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
+        let files =
+            ["/etc/ssh", "/etc/openssh", "/etc"].map(|at| format!("{at}/ssh_host_{kind}_key.pub"));
         let text = node.first(files).unwrap_or_default();
         if let [keytype, key, ..] = text.split_whitespace().collect::<Vec<_>>()[..] {
             facts[format!("ansible_ssh_host_key_{kind}_public")] = key.into();
@@ -211,7 +260,8 @@ fn selinux(node: &NodeFiles) -> Value {
         return json!({ "status": "disabled" });
     };
     let config = node.text("/etc/selinux/config").unwrap_or_default();
-    let field = |name| field(&config, '=', name).map_or_else(|| "unknown".into(), str::to_lowercase);
+    let field =
+        |name| field(&config, '=', name).map_or_else(|| "unknown".into(), str::to_lowercase);
     let version = node.number("/sys/fs/selinux/policyvers");
     json!({
         "status": "enabled",
@@ -243,9 +293,18 @@ const TIMES: &[(&str, &str)] = &[
     ("epoch", "[unix_timestamp]"),
     ("epoch_int", "[unix_timestamp]"),
     ("iso8601", "[year]-[month]-[day]T[hour]:[minute]:[second]Z"),
-    ("iso8601_micro", "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z"),
-    ("iso8601_basic", "[year][month][day]T[hour][minute][second][subsecond digits:6]"),
-    ("iso8601_basic_short", "[year][month][day]T[hour][minute][second]"),
+    (
+        "iso8601_micro",
+        "[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:6]Z",
+    ),
+    (
+        "iso8601_basic",
+        "[year][month][day]T[hour][minute][second][subsecond digits:6]",
+    ),
+    (
+        "iso8601_basic_short",
+        "[year][month][day]T[hour][minute][second]",
+    ),
     ("tz_offset", "[offset_hour sign:mandatory][offset_minute]"),
 ];
 
@@ -260,10 +319,23 @@ const TIME_SERVICES: &[(&str, &str)] = &[
 ];
 
 pub(super) fn clock(node: &NodeFiles) -> Value {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     let file = node.bytes("/etc/localtime").unwrap_or_default();
-    let rule = file.rsplit(|byte| *byte == b'\n').nth(1).and_then(|rule| std::str::from_utf8(rule).ok());
-    let zone = || Some(node.link("/etc/localtime")?.to_str()?.split_once("zoneinfo/")?.1.to_owned());
+    let rule = file
+        .rsplit(|byte| *byte == b'\n')
+        .nth(1)
+        .and_then(|rule| std::str::from_utf8(rule).ok());
+    let zone = || {
+        Some(
+            node.link("/etc/localtime")?
+                .to_str()?
+                .split_once("zoneinfo/")?
+                .1
+                .to_owned(),
+        )
+    };
     let service = TIME_SERVICES.iter().find(|(path, _)| node.exists(path));
     json!({
         "ansible_date_time": date_time(since, rule.unwrap_or("UTC0")),
@@ -284,9 +356,13 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, &str, &str)> {
     let text = |index| found.get(index).map(|part| part.as_str());
     let name = |index| Some(text(index)?.trim_matches(['<', '>']));
     let (winter, winter_name) = (-seconds(text(2)?), name(1)?);
-    let Some(summer_name) = name(3) else { return Some((winter, winter_name, winter_name)) };
+    let Some(summer_name) = name(3) else {
+        return Some((winter, winter_name, winter_name));
+    };
     let summer = text(4).map_or(winter + 3_600, |west| -seconds(west));
-    let year = OffsetDateTime::from_unix_timestamp(epoch + i64::from(winter)).ok()?.year();
+    let year = OffsetDateTime::from_unix_timestamp(epoch + i64::from(winter))
+        .ok()?
+        .year();
     // The clock changes at a local time of the n-th such weekday of a month; the fifth is the last.
     let turn = |at: usize, offset: i32| {
         let number = |index| text(index)?.parse::<u8>().ok();
@@ -302,8 +378,16 @@ fn offset(rule: &str, epoch: i64) -> Option<(i32, &str, &str)> {
     };
     let (begin, end) = (turn(5, winter)?, turn(9, summer)?);
     // South of the equator, summer spans the new year.
-    let is_summer = if begin < end { (begin..end).contains(&epoch) } else { !(end..begin).contains(&epoch) };
-    let (offset, name) = if is_summer { (summer, summer_name) } else { (winter, winter_name) };
+    let is_summer = if begin < end {
+        (begin..end).contains(&epoch)
+    } else {
+        !(end..begin).contains(&epoch)
+    };
+    let (offset, name) = if is_summer {
+        (summer, summer_name)
+    } else {
+        (winter, winter_name)
+    };
     Some((offset, name, summer_name))
 }
 
@@ -315,12 +399,17 @@ fn seconds(text: &str) -> i32 {
         .zip([3_600, 60, 1])
         .map(|(part, unit)| part.parse::<i32>().unwrap_or(0) * unit)
         .sum();
-    if text.starts_with('-') { -seconds } else { seconds }
+    if text.starts_with('-') {
+        -seconds
+    } else {
+        seconds
+    }
 }
 
 fn date_time(since: Duration, rule: &str) -> Value {
     let utc = OffsetDateTime::from(UNIX_EPOCH + since);
-    let (offset, name, summer_name) = offset(rule, utc.unix_timestamp()).unwrap_or((0, "UTC", "UTC"));
+    let (offset, name, summer_name) =
+        offset(rule, utc.unix_timestamp()).unwrap_or((0, "UTC", "UTC"));
     let offset = UtcOffset::from_whole_seconds(offset).unwrap_or(UtcOffset::UTC);
     let local = utc.to_offset(offset);
     let mut found = json!({ "tz": name, "tz_dst": summer_name });
@@ -342,30 +431,42 @@ mod tests {
         let line = "quiet console=tty0 console=ttyS0,115200 dyndbg=\"file a.c +p\" root=UUID=1-2";
         let last = json!({"quiet": true, "console": "ttyS0,115200", "dyndbg": "\"file a.c +p\"", "root": "UUID=1-2"});
         assert_eq!(command_line(line, false), last);
-        assert_eq!(command_line(line, true)["console"], json!(["tty0", "ttyS0,115200"]));
+        assert_eq!(
+            command_line(line, true)["console"],
+            json!(["tty0", "ttyS0,115200"])
+        );
         assert_eq!(command_line("", true), json!({}));
     }
 
     #[test]
     fn systemd_version_and_features_are_read_from_its_library() {
         let path = "usr/lib/x86_64-linux-gnu/systemd/libsystemd-shared-252.4-1.fc.so";
-        let (_scratch, node) = Scratch::node(&[(path, "\u{7f}ELF\0-PAM\0+PAM -AUDIT x=unified\0+PAM\0")]);
+        let (_scratch, node) =
+            Scratch::node(&[(path, "\u{7f}ELF\0-PAM\0+PAM -AUDIT x=unified\0+PAM\0")]);
         let expected = json!({"features": "+PAM -AUDIT x=unified", "version": 252});
         assert_eq!(systemd(&node), Some(expected));
         // The same as in this machine's library.
         let this = NodeFiles::open("/".as_ref()).unwrap();
-        let told = std::process::Command::new("systemctl").arg("--version").output();
+        let told = std::process::Command::new("systemctl")
+            .arg("--version")
+            .output();
         if let (Some(found), Ok(told)) = (systemd(&this), told) {
             let told = String::from_utf8(told.stdout).unwrap();
             assert_eq!(found["features"], told.lines().nth(1).unwrap());
-            assert_eq!(found["version"].to_string(), told.split(' ').nth(1).unwrap());
+            assert_eq!(
+                found["version"].to_string(),
+                told.split(' ').nth(1).unwrap()
+            );
         }
     }
 
     #[test]
     fn fqdn_is_the_dotted_name_of_the_same_address() {
         for (hosts, expected) in [
-            ("127.0.0.1 localhost\n10.0.0.7 n7.example.org n7\n", "n7.example.org"),
+            (
+                "127.0.0.1 localhost\n10.0.0.7 n7.example.org n7\n",
+                "n7.example.org",
+            ),
             ("127.0.0.1 localhost\n127.0.0.1 n7 # me\n", "localhost"),
             ("127.0.0.1 localhost\n", "n7"),
             ("", "n7"),
@@ -376,11 +477,17 @@ mod tests {
 
     #[test]
     fn host_keys_are_facts() {
-        let key = ("etc/ssh/ssh_host_ed25519_key.pub", "ssh-ed25519 AAAA root@n7\n");
+        let key = (
+            "etc/ssh/ssh_host_ed25519_key.pub",
+            "ssh-ed25519 AAAA root@n7\n",
+        );
         let (_scratch, node) = Scratch::node(&[key]);
         let facts = security(&node);
         assert_eq!(facts["ansible_ssh_host_key_ed25519_public"], "AAAA");
-        assert_eq!(facts["ansible_ssh_host_key_ed25519_public_keytype"], "ssh-ed25519");
+        assert_eq!(
+            facts["ansible_ssh_host_key_ed25519_public_keytype"],
+            "ssh-ed25519"
+        );
     }
 
     #[test]
@@ -388,7 +495,10 @@ mod tests {
         let files = [
             ("sys/fs/selinux/enforce", "0"),
             ("sys/fs/selinux/policyvers", "33"),
-            ("etc/selinux/config", "# mode\nSELINUX=enforcing\nSELINUXTYPE=targeted\n"),
+            (
+                "etc/selinux/config",
+                "# mode\nSELINUX=enforcing\nSELINUXTYPE=targeted\n",
+            ),
         ];
         let (_scratch, node) = Scratch::node(&files);
         let expected = json!({"status": "enabled", "mode": "permissive", "config_mode": "enforcing", "type": "targeted", "policyvers": 33});
@@ -398,15 +508,36 @@ mod tests {
     fn check_date(epoch: u64, expected: [&str; 4]) {
         let found = date_time(Duration::new(epoch, 42_000), "UTC0");
         let keys = ["date", "weekday", "weeknumber", "iso8601_micro"];
-        assert_eq!(keys.map(|key| found[key].as_str().unwrap().to_owned()), expected, "{epoch}");
+        assert_eq!(
+            keys.map(|key| found[key].as_str().unwrap().to_owned()),
+            expected,
+            "{epoch}"
+        );
     }
 
     #[test]
     fn weeks_begin_on_monday() {
-        check_date(1_795_228_849, ["2026-11-21", "Saturday", "46", "2026-11-21T02:40:49.000042Z"]);
-        check_date(1_704_067_200, ["2024-01-01", "Monday", "01", "2024-01-01T00:00:00.000042Z"]);
-        check_date(1_672_531_200, ["2023-01-01", "Sunday", "00", "2023-01-01T00:00:00.000042Z"]);
-        check_date(1_735_603_200, ["2024-12-31", "Tuesday", "53", "2024-12-31T00:00:00.000042Z"]);
+        check_date(
+            1_795_228_849,
+            [
+                "2026-11-21",
+                "Saturday",
+                "46",
+                "2026-11-21T02:40:49.000042Z",
+            ],
+        );
+        check_date(
+            1_704_067_200,
+            ["2024-01-01", "Monday", "01", "2024-01-01T00:00:00.000042Z"],
+        );
+        check_date(
+            1_672_531_200,
+            ["2023-01-01", "Sunday", "00", "2023-01-01T00:00:00.000042Z"],
+        );
+        check_date(
+            1_735_603_200,
+            ["2024-12-31", "Tuesday", "53", "2024-12-31T00:00:00.000042Z"],
+        );
     }
 
     #[test]
@@ -423,9 +554,19 @@ mod tests {
         check(sydney, 1_704_067_200, (39_600, "AEDT", "AEDT"));
         check(sydney, 1_719_792_000, (36_000, "AEST", "AEDT"));
         check("<+0545>-5:45", 1_719_792_000, (20_700, "+0545", "+0545"));
-        check("EST5EDT,M3.2.0,M11.1.0", 1_719_792_000, (-14_400, "EDT", "EDT"));
+        check(
+            "EST5EDT,M3.2.0,M11.1.0",
+            1_719_792_000,
+            (-14_400, "EDT", "EDT"),
+        );
         check("UTC0", 0, (0, "UTC", "UTC"));
-        for broken in ["", "TZif2\0", "CET", "CET-1CEST,J60,M10.5.0", "CET-9999999999"] {
+        for broken in [
+            "",
+            "TZif2\0",
+            "CET",
+            "CET-1CEST,J60,M10.5.0",
+            "CET-9999999999",
+        ] {
             assert_eq!(offset(broken, 0), None, "{broken}");
         }
     }

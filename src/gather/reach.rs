@@ -87,14 +87,18 @@ pub(crate) struct Skew {
 impl Destinations {
     /// Reads a pod's environment and files.
     pub(crate) fn read() -> Self {
-        let port = variable("KUBERNETES_SERVICE_PORT").and_then(|port| port.parse().ok()).unwrap_or(443);
+        let port = variable("KUBERNETES_SERVICE_PORT")
+            .and_then(|port| port.parse().ok())
+            .unwrap_or(443);
         Self {
             api: variable("KUBERNETES_SERVICE_HOST").map(|host| (host, port)),
             aggregator: variable(env::AGGREGATOR_URL)
                 .or_else(|| variable(client::env::AGGREGATOR_URL))
                 .and_then(|url| host_and_port(&url)),
             proof: proof(),
-            resolver: network::resolver(&fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+            resolver: network::resolver(
+                &fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+            ),
             relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
             node: variable(client::env::NODE_NAME),
         }
@@ -136,7 +140,10 @@ impl Destinations {
             return Ok(Value::Null);
         };
         let Response { status, body, .. } = self.ask_api(&format!("/api/v1/nodes/{node}"))?.1;
-        ensure!(status == 200, "the API server answers {status} when asked for this node");
+        ensure!(
+            status == 200,
+            "the API server answers {status} when asked for this node"
+        );
         Ok(json::from_slice(&body).context("the node is not JSON")?["status"]["nodeInfo"].take())
     }
 
@@ -154,12 +161,18 @@ impl Destinations {
 /// Identity from a worker's certificate and key in the environment.
 fn proof() -> Option<(Trust, Identity)> {
     let identity = Identity::default();
-    let (certificate, key) = (variable(client::env::CLIENT_CERT)?, variable(client::env::CLIENT_KEY)?);
+    let (certificate, key) = (
+        variable(client::env::CLIENT_CERT)?,
+        variable(client::env::CLIENT_KEY)?,
+    );
     identity
         .set(certificate.as_bytes(), key.as_bytes())
         .inspect_err(|why| log::warn!("{}: {why}", client::env::CLIENT_CERT))
         .ok()?;
-    Some((Trust::Authorities(variable(client::env::CA_CERT)?.into_bytes()), identity))
+    Some((
+        Trust::Authorities(variable(client::env::CA_CERT)?.into_bytes()),
+        identity,
+    ))
 }
 
 /// Tries a leg and adds its details; returns what it learned about the clock.
@@ -181,18 +194,26 @@ pub(crate) fn network(around: &Destinations) -> Item {
             (leg, base::thread(name).spawn_scoped(scope, leg))
         });
         threads.map(|(leg, thread)| match thread {
-            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Ok(thread) => thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             Err(_) => leg(),
         })
     });
     let mut clock = Item::new("clock", PASSED);
     match skew.or_else(|| around.ask_worker()).or(api_skew) {
-        None => skip(&mut clock, "neither the aggregator nor an API server tells the time here"),
+        None => skip(
+            &mut clock,
+            "neither the aggregator nor an API server tells the time here",
+        ),
         Some(skew) => judge(&mut clock, &skew),
     }
     let items = vec![dns, api, aggregator, clock];
     let failed = items.iter().any(|leg| leg.status == FAILED);
-    Item { items, ..Item::new("network", if failed { FAILED } else { PASSED }) }
+    Item {
+        items,
+        ..Item::new("network", if failed { FAILED } else { PASSED })
+    }
 }
 
 fn add(leg: &mut Item, key: &str, value: impl Into<Value>) {
@@ -219,9 +240,14 @@ fn add_timings(leg: &mut Item, connection: &Connection) {
 }
 
 fn dns(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
-    let servers: Vec<IpAddr> =
-        around.resolver["nameservers"].items().filter_map(|server| server.text().parse().ok()).collect();
-    ensure!(!servers.is_empty(), "`/etc/resolv.conf` names no name server");
+    let servers: Vec<IpAddr> = around.resolver["nameservers"]
+        .items()
+        .filter_map(|server| server.text().parse().ok())
+        .collect();
+    ensure!(
+        !servers.is_empty(),
+        "`/etc/resolv.conf` names no name server"
+    );
     let name = service_name(&around.resolver);
     let (mut answers, mut failure) = (Vec::new(), Ok(None));
     for server in servers {
@@ -245,14 +271,24 @@ fn dns(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
 
 /// The API server's name in the cluster; its domain is one of the search domains.
 fn service_name(resolver: &Value) -> String {
-    let domain = resolver["search"].items().map(Value::text).find(|domain| domain.starts_with("svc."));
-    format!("kubernetes.default.{}", domain.unwrap_or("svc.cluster.local"))
+    let domain = resolver["search"]
+        .items()
+        .map(Value::text)
+        .find(|domain| domain.starts_with("svc."));
+    format!(
+        "kubernetes.default.{}",
+        domain.unwrap_or("svc.cluster.local")
+    )
 }
 
 /// Queries one server for the IPv4 addresses of `name` (RFC 1035): the response code, 0 for success and 3 for a name that
 /// does not exist, and the time until the response. Neither tries other servers nor caches.
 fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
-    let any = if server.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let any = if server.is_ipv4() {
+        "0.0.0.0:0"
+    } else {
+        "[::]:0"
+    };
     let socket = UdpSocket::bind(any).context("no socket to ask from")?;
     socket.set_read_timeout(Some(STEP_TIMEOUT))?;
     // A connected socket accepts only the server's datagrams and reports a closed port at once.
@@ -260,7 +296,9 @@ fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
     // Number 1, one question, recursion desired.
     let mut question = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
     for label in name.trim_end_matches('.').split('.') {
-        let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length));
+        let length = u8::try_from(label.len())
+            .ok()
+            .filter(|length| (1..64).contains(length));
         question.push(length.with_context(|| format!("`{name}` is not a name"))?);
         question.extend(label.as_bytes());
     }
@@ -291,7 +329,10 @@ fn api(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
     add(leg, "code", answer.status);
     // A refusal also proves that the server is reachable.
     if !matches!(answer.status, 200..=299 | 401 | 403) {
-        fail(leg, format!("the API server answers {} to `/version`", answer.status));
+        fail(
+            leg,
+            format!("the API server answers {} to `/version`", answer.status),
+        );
     }
     Ok(answer.skew("API server"))
 }
@@ -317,18 +358,41 @@ fn speak(around: &Destinations, place: &Place, leg: &mut Item) -> Result<Option<
     let ask = |method, bytes| {
         let mut connection = dial(proof, place)?;
         let answer = connection.send(method, "/", "", bytes)?;
-        ensure!(answer.status == 200, "the aggregator answers {}", answer.status);
+        ensure!(
+            answer.status == 200,
+            "the aggregator answers {}",
+            answer.status
+        );
         Ok((connection, answer))
     };
     let (connection, answer) = retry(|| ask("GET", 0))?;
     add_timings(leg, &connection);
-    add(leg, "round_trip_ms", millis(answer.received.duration_since(answer.sent).unwrap_or_default()));
+    add(
+        leg,
+        "round_trip_ms",
+        millis(
+            answer
+                .received
+                .duration_since(answer.sent)
+                .unwrap_or_default(),
+        ),
+    );
     let mtu = retry(|| {
         let (connection, Response { body, .. }) = ask("PUT", ECHO_BYTES)?;
-        ensure!(body.len() == ECHO_BYTES, "{} of {ECHO_BYTES} bytes came back", body.len());
+        ensure!(
+            body.len() == ECHO_BYTES,
+            "{} of {ECHO_BYTES} bytes came back",
+            body.len()
+        );
         let tcp = &connection.stream.sock;
-        let mtu = if tcp.peer_addr()?.is_ipv4() { sockopt::ip_mtu } else { sockopt::ipv6_mtu };
-        Ok(mtu(tcp).inspect_err(|error| log::debug!("no path MTU: {error}")).ok())
+        let mtu = if tcp.peer_addr()?.is_ipv4() {
+            sockopt::ip_mtu
+        } else {
+            sockopt::ipv6_mtu
+        };
+        Ok(mtu(tcp)
+            .inspect_err(|error| log::debug!("no path MTU: {error}"))
+            .ok())
     })
     .with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
     if let Some(mtu) = mtu {
@@ -337,13 +401,26 @@ fn speak(around: &Destinations, place: &Place, leg: &mut Item) -> Result<Option<
     Ok(answer.skew("aggregator"))
 }
 
-fn judge(leg: &mut Item, Skew { seconds, uncertainty_seconds, against }: &Skew) {
+fn judge(
+    leg: &mut Item,
+    Skew {
+        seconds,
+        uncertainty_seconds,
+        against,
+    }: &Skew,
+) {
     add(leg, "against", *against);
     add(leg, "offset_seconds", rounded(*seconds));
     add(leg, "uncertainty_seconds", rounded(*uncertainty_seconds));
     if seconds.abs() - uncertainty_seconds > SKEW {
         let way = if *seconds > 0.0 { "ahead of" } else { "behind" };
-        fail(leg, format!("the clock is {:.1} s {way} that of the {against}", seconds.abs()));
+        fail(
+            leg,
+            format!(
+                "the clock is {:.1} s {way} that of the {against}",
+                seconds.abs()
+            ),
+        );
     }
 }
 
@@ -369,7 +446,10 @@ fn rounded(number: f64) -> f64 {
 /// Splits `https://[::1]:8080/path` into host and port.
 fn host_and_port(url: &str) -> Option<Place> {
     let url: Uri = url.parse().ok()?;
-    Some((url.host()?.trim_matches(['[', ']']).to_owned(), url.port_u16()?))
+    Some((
+        url.host()?.trim_matches(['[', ']']).to_owned(),
+        url.port_u16()?,
+    ))
 }
 
 /// An established connection, and the durations of its TCP connect and TLS handshake.
@@ -382,9 +462,12 @@ struct Connection {
 
 /// Connects and does a TLS handshake; presents a certificate if the server requests one.
 fn dial((trust, identity): &(Trust, Identity), (host, port): &Place) -> Result<Connection> {
-    let mut addresses =
-        (&**host, *port).to_socket_addrs().with_context(|| format!("cannot look up `{host}`"))?;
-    let address = addresses.next().with_context(|| format!("`{host}` has no address"))?;
+    let mut addresses = (&**host, *port)
+        .to_socket_addrs()
+        .with_context(|| format!("cannot look up `{host}`"))?;
+    let address = addresses
+        .next()
+        .with_context(|| format!("`{host}` has no address"))?;
     let started = Instant::now();
     let mut tcp = TcpStream::connect_timeout(&address, STEP_TIMEOUT)
         .with_context(|| format!("no connection to {address}"))?;
@@ -394,7 +477,10 @@ fn dial((trust, identity): &(Trust, Identity), (host, port): &Place) -> Result<C
     tcp.set_nodelay(true)?;
     let name = ServerName::try_from(host.clone())
         .with_context(|| format!("`{host}` is not the name of a server"))?;
-    let mut tls = ClientConnection::new(client_config(trust, identity).map_err(anyhow::Error::msg)?, name)?;
+    let mut tls = ClientConnection::new(
+        client_config(trust, identity).map_err(anyhow::Error::msg)?,
+        name,
+    )?;
     let started = Instant::now();
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp).map_err(|error| {
@@ -407,7 +493,12 @@ fn dial((trust, identity): &(Trust, Identity), (host, port): &Place) -> Result<C
         })?;
     }
     let handshake = started.elapsed();
-    Ok(Connection { stream: StreamOwned::new(tls, tcp), host: host.clone(), connect, handshake })
+    Ok(Connection {
+        stream: StreamOwned::new(tls, tcp),
+        host: host.clone(),
+        connect,
+        handshake,
+    })
 }
 
 fn is_timeout(error: &std::io::Error) -> bool {
@@ -435,15 +526,25 @@ impl Connection {
         );
         let sent = SystemTime::now();
         let request = [head.into_bytes(), vec![0; bytes]].concat();
-        self.stream.write_all(&request).context("the request was not accepted")?;
+        self.stream
+            .write_all(&request)
+            .context("the request was not accepted")?;
         let mut answer = vec![0; 4_096];
         let length = self.stream.read(&mut answer).context("no answer came")?;
         let received = SystemTime::now();
-        ensure!(length > 0, "the server ended the connection without an answer");
+        ensure!(
+            length > 0,
+            "the server ended the connection without an answer"
+        );
         answer.truncate(length);
-        match (&mut self.stream).take(MAX_ANSWER_BYTES).read_to_end(&mut answer) {
+        match (&mut self.stream)
+            .take(MAX_ANSWER_BYTES)
+            .read_to_end(&mut answer)
+        {
             // Many servers close the connection without `close_notify`.
-            Err(error) if error.kind() != ErrorKind::UnexpectedEof => Err(error).context("no answer came"),
+            Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
+                Err(error).context("no answer came")
+            }
             _ => Response::parse(&answer, sent, received),
         }
     }
@@ -453,7 +554,9 @@ impl Response {
     fn parse(bytes: &[u8], sent: SystemTime, received: SystemTime) -> Result<Self> {
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut head = httparse::Response::new(&mut headers);
-        let httparse::Status::Complete(end) = head.parse(bytes).context("the answer is not HTTP")? else {
+        let httparse::Status::Complete(end) =
+            head.parse(bytes).context("the answer is not HTTP")?
+        else {
             bail!("the answer was cut");
         };
         let date = head
@@ -462,13 +565,23 @@ impl Response {
             .find(|header| header.name.eq_ignore_ascii_case("date"))
             .and_then(|header| clock::parse_http_date(std::str::from_utf8(header.value).ok()?));
         let (status, body) = (head.code.unwrap_or(0), bytes[end..].to_vec());
-        Ok(Self { status, date, body, sent, received })
+        Ok(Self {
+            status,
+            date,
+            body,
+            sent,
+            received,
+        })
     }
 
     /// The offset from the clock of the server, if it told the time.
     fn skew(&self, against: &'static str) -> Option<Skew> {
         let (seconds, uncertainty_seconds) = clock::offset(self.date?, self.sent, self.received);
-        Some(Skew { seconds, uncertainty_seconds, against })
+        Some(Skew {
+            seconds,
+            uncertainty_seconds,
+            against,
+        })
     }
 }
 
@@ -480,7 +593,13 @@ mod tests {
     fn answer(date: u64, sent: f64, received: f64) -> Response {
         let at = |seconds: f64| SystemTime::UNIX_EPOCH + Duration::from_secs_f64(seconds);
         let (sent, received) = (at(sent), at(received));
-        Response { status: 200, date: Some(at(date as f64)), body: Vec::new(), sent, received }
+        Response {
+            status: 200,
+            date: Some(at(date as f64)),
+            body: Vec::new(),
+            sent,
+            received,
+        }
     }
 
     fn clock_leg(answer: &Response) -> Item {
@@ -501,16 +620,33 @@ mod tests {
             assert_eq!(leg.status, expected, "{:?}", leg.details);
         }
         let behind = clock_leg(&answer(1_000, 900.0, 900.2));
-        assert!(behind.details["error"].as_str().unwrap().contains("100.4 s behind"), "{:?}", behind.details);
+        assert!(
+            behind.details["error"]
+                .as_str()
+                .unwrap()
+                .contains("100.4 s behind"),
+            "{:?}",
+            behind.details
+        );
     }
 
     #[test]
     fn without_a_cluster_legs_are_skipped() {
         let found = network(&Destinations::default()).items;
-        let legs: Vec<_> = found.into_iter().map(|leg| (leg.name, leg.status)).collect();
-        let expected =
-            [("dns", "failed"), ("api", "skipped"), ("aggregator", "skipped"), ("clock", "skipped")];
-        assert_eq!(legs, expected.map(|(name, status)| (name.to_owned(), status.to_owned())));
+        let legs: Vec<_> = found
+            .into_iter()
+            .map(|leg| (leg.name, leg.status))
+            .collect();
+        let expected = [
+            ("dns", "failed"),
+            ("api", "skipped"),
+            ("aggregator", "skipped"),
+            ("clock", "skipped"),
+        ];
+        assert_eq!(
+            legs,
+            expected.map(|(name, status)| (name.to_owned(), status.to_owned()))
+        );
     }
 
     #[test]
@@ -521,10 +657,14 @@ mod tests {
             let answering = std::thread::spawn(move || {
                 let (mut stream, _) = listener.accept().unwrap();
                 let _ = stream.read(&mut [0; 512]);
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                let answer =
+                    format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
                 stream.write_all(answer.as_bytes()).unwrap();
             });
-            let around = Destinations { relay: Some(port), ..Destinations::default() };
+            let around = Destinations {
+                relay: Some(port),
+                ..Destinations::default()
+            };
             assert!(around.ask_worker().is_none());
             answering.join().unwrap();
         }
@@ -532,22 +672,40 @@ mod tests {
 
     #[test]
     fn unreachable_aggregator_is_the_failing_leg() {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let around = Destinations { aggregator: Some(("127.0.0.1".into(), free)), ..Destinations::default() };
+        let free = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let around = Destinations {
+            aggregator: Some(("127.0.0.1".into(), free)),
+            ..Destinations::default()
+        };
         let leg = network(&around).items.remove(2);
         assert_eq!(leg.status, FAILED);
         assert_eq!(leg.details["address"], format!("127.0.0.1:{free}"));
         let error = leg.details["error"].as_str().unwrap();
-        assert!(error.contains("cannot reach the aggregator: no connection to 127.0.0.1"), "{error}");
+        assert!(
+            error.contains("cannot reach the aggregator: no connection to 127.0.0.1"),
+            "{error}"
+        );
     }
 
     #[test]
     fn names_and_addresses() {
-        let resolver =
-            "nameserver 10.96.0.10\nsearch sonobuoy.svc.corp.example svc.corp.example corp.example\n";
-        assert_eq!(service_name(&network::resolver(resolver)), "kubernetes.default.svc.corp.example");
-        assert_eq!(service_name(&Value::Null), "kubernetes.default.svc.cluster.local");
-        assert_eq!(host_and_port("https://[fd00::1]:8080/x"), Some(("fd00::1".into(), 8080)));
+        let resolver = "nameserver 10.96.0.10\nsearch sonobuoy.svc.corp.example svc.corp.example corp.example\n";
+        assert_eq!(
+            service_name(&network::resolver(resolver)),
+            "kubernetes.default.svc.corp.example"
+        );
+        assert_eq!(
+            service_name(&Value::Null),
+            "kubernetes.default.svc.cluster.local"
+        );
+        assert_eq!(
+            host_and_port("https://[fd00::1]:8080/x"),
+            Some(("fd00::1".into(), 8080))
+        );
         assert_eq!(host_and_port("https://h"), None);
     }
 
@@ -556,9 +714,13 @@ mod tests {
         let now = SystemTime::now();
         let parse = |bytes| Response::parse(bytes, now, now);
         let answer =
-            parse(b"HTTP/1.0 403 Forbidden\r\nDate: Sat, 21 Nov 2026 02:40:49 GMT\r\n\r\n{}").unwrap();
+            parse(b"HTTP/1.0 403 Forbidden\r\nDate: Sat, 21 Nov 2026 02:40:49 GMT\r\n\r\n{}")
+                .unwrap();
         assert_eq!((answer.status, answer.body.as_slice()), (403, &b"{}"[..]));
-        assert_eq!(clock::rfc3339(answer.date.unwrap()), "2026-11-21T02:40:49.000Z");
+        assert_eq!(
+            clock::rfc3339(answer.date.unwrap()),
+            "2026-11-21T02:40:49.000Z"
+        );
         for broken in ["", "HTTP/1.0 200", "\0\0\0", "SSH-2.0-x\r\n\r\n"] {
             assert!(parse(broken.as_bytes()).is_err(), "{broken:?}");
         }

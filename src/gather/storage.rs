@@ -32,15 +32,30 @@ const TEXTS: &[(&str, &str)] = &[
 const STAT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Network file systems, whose server may be unreachable.
-const REMOTE: &[&str] =
-    &["nfs", "cifs", "smb", "fuse", "ceph", "glusterfs", "9p", "lustre", "afs", "gpfs", "beegfs", "virtiofs"];
+const REMOTE: &[&str] = &[
+    "nfs",
+    "cifs",
+    "smb",
+    "fuse",
+    "ceph",
+    "glusterfs",
+    "9p",
+    "lustre",
+    "afs",
+    "gpfs",
+    "beegfs",
+    "virtiofs",
+];
 
 type Sizes = BTreeMap<&'static str, u64>;
 
 pub(super) fn devices(node: &NodeFiles) -> Value {
     let links = links(node);
-    let devices: BTreeMap<_, _> =
-        node.list("/sys/block").into_iter().map(|name| (name.clone(), device(node, &name, &links))).collect();
+    let devices: BTreeMap<_, _> = node
+        .list("/sys/block")
+        .into_iter()
+        .map(|name| (name.clone(), device(node, &name, &links)))
+        .collect();
     if devices.is_empty() {
         return Value::Null;
     }
@@ -49,7 +64,11 @@ pub(super) fn devices(node: &NodeFiles) -> Value {
 
 fn links(node: &NodeFiles) -> Links {
     let mut all = Links::new();
-    for (kind, folder) in [("ids", "by-id"), ("uuids", "by-uuid"), ("labels", "by-label")] {
+    for (kind, folder) in [
+        ("ids", "by-id"),
+        ("uuids", "by-uuid"),
+        ("labels", "by-label"),
+    ] {
         let found = all.entry(kind).or_default();
         for name in node.list(&format!("/dev/disk/{folder}")) {
             if let Some(device) = node.link_name(&format!("/dev/disk/{folder}/{name}")) {
@@ -80,7 +99,10 @@ fn device(node: &NodeFiles, name: &str, links: &Links) -> Value {
     let mut device = volume(node, &folder, name, links);
     device["virtual"] = 1.into();
     device["host"] = "".into();
-    device["scheduler_mode"] = node.chosen(&format!("{folder}/queue/scheduler")).unwrap_or_default().into();
+    device["scheduler_mode"] = node
+        .chosen(&format!("{folder}/queue/scheduler"))
+        .unwrap_or_default()
+        .into();
     device["partitions"] = json!(partitions);
     for (key, file) in TEXTS {
         device[key] = read(file).into();
@@ -97,14 +119,30 @@ fn device(node: &NodeFiles, name: &str, links: &Links) -> Value {
 
 /// The facts that devices and partitions share.
 fn volume(node: &NodeFiles, folder: &str, name: &str, links: &Links) -> Value {
-    let bytes = node.number(&format!("{folder}/size")).unwrap_or(0).saturating_mul(SECTOR);
+    let bytes = node
+        .number(&format!("{folder}/size"))
+        .unwrap_or(0)
+        .saturating_mul(SECTOR);
     // A string as the kernel reports it, else a number, as in Ansible.
-    let size =
-        node.first(["logical_block_size", "hw_sector_size"].map(|file| format!("{folder}/queue/{file}")));
-    let sector = size.as_ref().and_then(|text| text.parse().ok()).filter(|size| *size > 0).unwrap_or(SECTOR);
-    let own = links.iter().map(|(kind, known)| (kind, known.get(name).cloned().unwrap_or_default()));
-    let holders = node.list(&format!("{folder}/holders")).into_iter().filter(|name| name.starts_with("dm-"));
-    let holders = holders.map(|name| node.text(&format!("{folder}/holders/{name}/dm/name")).unwrap_or(name));
+    let size = node.first(
+        ["logical_block_size", "hw_sector_size"].map(|file| format!("{folder}/queue/{file}")),
+    );
+    let sector = size
+        .as_ref()
+        .and_then(|text| text.parse().ok())
+        .filter(|size| *size > 0)
+        .unwrap_or(SECTOR);
+    let own = links
+        .iter()
+        .map(|(kind, known)| (kind, known.get(name).cloned().unwrap_or_default()));
+    let holders = node
+        .list(&format!("{folder}/holders"))
+        .into_iter()
+        .filter(|name| name.starts_with("dm-"));
+    let holders = holders.map(|name| {
+        node.text(&format!("{folder}/holders/{name}/dm/name"))
+            .unwrap_or(name)
+    });
     json!({
         "links": own.collect::<BTreeMap<_, _>>(),
         "sectorsize": size.map_or(json!(SECTOR), Value::from),
@@ -119,7 +157,10 @@ fn human(bytes: u64) -> String {
     let power = bytes.max(1).ilog2() / 10;
     #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
     let amount = bytes as f64 / (1_u64 << (10 * power)) as f64;
-    format!("{amount:.2} {}", ["Bytes", "KB", "MB", "GB", "TB", "PB", "EB"][power as usize])
+    format!(
+        "{amount:.2} {}",
+        ["Bytes", "KB", "MB", "GB", "TB", "PB", "EB"][power as usize]
+    )
 }
 
 pub(super) fn mounts(node: &NodeFiles) -> Value {
@@ -133,21 +174,36 @@ pub(super) fn mounts(node: &NodeFiles) -> Value {
 
 fn mount(node: &NodeFiles, line: &str, bound: &[String]) -> Option<Value> {
     let words: Vec<String> = line.split_whitespace().map(unescape).collect();
-    let [device, mount, fstype, options, rest @ ..] = &words[..] else { return None };
+    let [device, mount, fstype, options, rest @ ..] = &words[..] else {
+        return None;
+    };
     let on_a_device = device.starts_with(['/', '\\']) || device.contains(":/");
     if !on_a_device || fstype == "none" {
         return None;
     }
     let is_told = options.split(',').any(|option| option == "bind");
-    let bind = if bound.contains(mount) && !is_told { ",bind" } else { "" };
-    let number = |index: usize| rest.get(index).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+    let bind = if bound.contains(mount) && !is_told {
+        ",bind"
+    } else {
+        ""
+    };
+    let number = |index: usize| {
+        rest.get(index)
+            .and_then(|word| word.parse::<u64>().ok())
+            .unwrap_or(0)
+    };
     let mut found = json!({
         "mount": mount, "device": device, "fstype": fstype, "options": options.clone() + bind,
         "uuid": uuid(node, device).unwrap_or_else(|| "N/A".into()),
         "dump": number(0), "passno": number(1),
     });
-    match node.resolve(mount, true).map_or(Some(Sizes::new()), |path| room(&path, fstype)) {
-        Some(sizes) => sizes.into_iter().for_each(|(name, size)| found[name] = size.into()),
+    match node
+        .resolve(mount, true)
+        .map_or(Some(Sizes::new()), |path| room(&path, fstype))
+    {
+        Some(sizes) => sizes
+            .into_iter()
+            .for_each(|(name, size)| found[name] = size.into()),
         None => found["note"] = "Could not get extra information due to timeout".into(),
     }
     Some(found)
@@ -160,7 +216,9 @@ fn room(path: &Path, fstype: &str) -> Option<Sizes> {
     }
     let (tell, answer) = sync_channel(1);
     let path = path.to_owned();
-    base::thread("mount").spawn(move || tell.send(sizes(&path).unwrap_or_default())).ok()?;
+    base::thread("mount")
+        .spawn(move || tell.send(sizes(&path).unwrap_or_default()))
+        .ok()?;
     answer.recv_timeout(STAT_TIMEOUT).ok()
 }
 
@@ -195,7 +253,10 @@ fn bind_mounts(mountinfo: &str) -> Vec<String> {
 
 fn uuid(node: &NodeFiles, device: &str) -> Option<String> {
     // A mapped device is mounted by its name but linked by its number.
-    let names = [device.rsplit('/').next().map(str::to_owned), node.link_name(device)];
+    let names = [
+        device.rsplit('/').next().map(str::to_owned),
+        node.link_name(device),
+    ];
     let leads_here = |uuid: &String| {
         let target = node.link_name(&format!("/dev/disk/by-uuid/{uuid}"));
         target.is_some() && names.contains(&target)
@@ -205,8 +266,16 @@ fn uuid(node: &NodeFiles, device: &str) -> Option<String> {
 
 /// Decodes what mount tables escape.
 fn unescape(word: &str) -> String {
-    let escapes = [(r"\040", " "), (r"\011", "\t"), (r"\012", "\n"), (r"\043", "#"), (r"\134", r"\")];
-    escapes.iter().fold(word.to_owned(), |word, (code, text)| word.replace(code, text))
+    let escapes = [
+        (r"\040", " "),
+        (r"\011", "\t"),
+        (r"\012", "\n"),
+        (r"\043", "#"),
+        (r"\134", r"\"),
+    ];
+    escapes.iter().fold(word.to_owned(), |word, (code, text)| {
+        word.replace(code, text)
+    })
 }
 
 #[cfg(test)]
@@ -218,7 +287,10 @@ mod tests {
     fn partitions_sizes_and_links() {
         let files = [
             ("sys/block/sda/size", "536870912\n"),
-            ("sys/block/sda/queue/scheduler", "none [mq-deadline] kyber\n"),
+            (
+                "sys/block/sda/queue/scheduler",
+                "none [mq-deadline] kyber\n",
+            ),
             ("sys/block/sda/sda1/partition", "1\n"),
             ("sys/block/sda/sda1/size", "2048\n"),
             ("sys/block/sda/sda1/start", "2048\n"),
@@ -229,18 +301,27 @@ mod tests {
         std::os::unix::fs::symlink("../../sda1", scratch.0.join("dev/disk/by-uuid/AB-CD")).unwrap();
         let facts = devices(&node);
         let sda = &facts["ansible_devices"]["sda"];
-        assert_eq!((&sda["size"], &sda["scheduler_mode"]), (&json!("256.00 GB"), &json!("mq-deadline")));
+        assert_eq!(
+            (&sda["size"], &sda["scheduler_mode"]),
+            (&json!("256.00 GB"), &json!("mq-deadline"))
+        );
         assert_eq!(sda["partitions"].as_object().unwrap().len(), 1);
         assert_eq!(sda["partitions"]["sda1"]["uuid"], "AB-CD");
         assert_eq!(sda["partitions"]["sda1"]["size"], "1.00 MB");
-        assert_eq!(facts["ansible_device_links"]["uuids"]["sda1"], json!(["AB-CD"]));
+        assert_eq!(
+            facts["ansible_device_links"]["uuids"]["sda1"],
+            json!(["AB-CD"])
+        );
     }
 
     #[test]
     fn sizes_in_words() {
-        for (sectors, expected) in
-            [(0, "0.00 Bytes"), (1, "512.00 Bytes"), (3, "1.50 KB"), (u64::MAX / 1024, "8.00 EB")]
-        {
+        for (sectors, expected) in [
+            (0, "0.00 Bytes"),
+            (1, "512.00 Bytes"),
+            (3, "1.50 KB"),
+            (u64::MAX / 1024, "8.00 EB"),
+        ] {
             assert_eq!(human(sectors * SECTOR), expected);
         }
     }
@@ -250,13 +331,20 @@ mod tests {
         let table = "proc /proc proc rw 0 0\n/dev/sda1 / ext4 rw,relatime 0 1\n\
                       /dev/sda1 /mnt/with\\040blank ext4 rw 0 0\nserver:/share /absent nfs4 rw 0 0\nbroken line\n";
         let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw shared:1 - ext4 /dev/sda1 rw\n";
-        let (_scratch, node) = Scratch::node(&[("proc/1/mounts", table), ("proc/1/mountinfo", info)]);
+        let (_scratch, node) =
+            Scratch::node(&[("proc/1/mounts", table), ("proc/1/mountinfo", info)]);
         let found = mounts(&node)["ansible_mounts"].as_array().unwrap().clone();
         let points: Vec<&Value> = found.iter().map(|mount| &mount["mount"]).collect();
         assert_eq!(points, ["/", "/mnt/with blank", "/absent"]);
-        assert_eq!((&found[0]["passno"], &found[0]["options"]), (&json!(1), &json!("rw,relatime")));
+        assert_eq!(
+            (&found[0]["passno"], &found[0]["options"]),
+            (&json!(1), &json!("rw,relatime"))
+        );
         assert_eq!(found[1]["options"], "rw,bind");
-        assert!(found[0]["size_total"].as_u64().unwrap() > 0, "the root is really there");
+        assert!(
+            found[0]["size_total"].as_u64().unwrap() > 0,
+            "the root is really there"
+        );
         assert!(found[2].get("size_total").is_none());
     }
 }

@@ -40,8 +40,9 @@ impl Tests {
     /// with the rights of the user.
     pub(crate) fn fetch(client: &Client, image: &str, unconfined: bool) -> Result<Self> {
         let name = Reference::parse(image)?;
-        let take =
-            |store: &Store, out: &mut File| store.fetch_file(client, &name, PROGRAM, MAX_PROGRAM_BYTES, out);
+        let take = |store: &Store, out: &mut File| {
+            store.fetch_file(client, &name, PROGRAM, MAX_PROGRAM_BYTES, out)
+        };
         Self::extract(image, unconfined, take)
     }
 
@@ -62,12 +63,21 @@ impl Tests {
         std::fs::create_dir(&root).at("cannot create", &root)?;
         let path = root.join("e2e.test");
         let mut out = File::create_new(&path).at("cannot write", &path)?;
-        ensure!(take(&store, &mut out)?, "`{image}` is not a conformance image: it has no `/{PROGRAM}`");
+        ensure!(
+            take(&store, &mut out)?,
+            "`{image}` is not a conformance image: it has no `/{PROGRAM}`"
+        );
         // Executed as another user, who cannot open the parent folder.
-        [&root, &path].into_iter().try_for_each(|path| sys::set_mode(path, 0o755))?;
+        [&root, &path]
+            .into_iter()
+            .try_for_each(|path| sys::set_mode(path, 0o755))?;
         // The layers are large and no longer needed.
         let _ = std::fs::remove_dir_all(folder.join("image"));
-        Ok(Self { folder, image: image.to_owned(), unconfined })
+        Ok(Self {
+            folder,
+            image: image.to_owned(),
+            unconfined,
+        })
     }
 
     /// The images that the tests use, sorted.
@@ -80,8 +90,12 @@ impl Tests {
 
     /// The names of the tests, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let mut names: Vec<String> =
-            self.ask("--list-tests", &[])?.lines().filter_map(listed).map(str::to_owned).collect();
+        let mut names: Vec<String> = self
+            .ask("--list-tests", &[])?
+            .lines()
+            .filter_map(listed)
+            .map(str::to_owned)
+            .collect();
         names.sort();
         names.dedup();
         ensure!(!names.is_empty(), "`{}` lists no tests", self.image);
@@ -97,7 +111,10 @@ impl Tests {
             isolated(&root, "/e2e.test")
         };
         command.arg(word).env_clear().envs(env.iter().cloned());
-        command.envs(sys::variable("PATH").map(|path| ("PATH", path))).env("HOME", "/").current_dir(&root);
+        command
+            .envs(sys::variable("PATH").map(|path| ("PATH", path)))
+            .env("HOME", "/")
+            .current_dir(&root);
         command.stderr(Stdio::null());
         let what = format!("`/{PROGRAM} {word}` of `{}`", self.image);
         let (text, status) = sys::ask(&mut command, None, MAX_OUTPUT_BYTES, TIMEOUT, &|| ())
@@ -112,13 +129,19 @@ impl Tests {
 /// A command that runs a program isolated, with `root` as its root folder.
 fn isolated(root: &Path, program: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", ISOLATE, "sh", &std::process::id().to_string()]).arg(root).arg(program);
+    command
+        .args(["-c", ISOLATE, "sh", &std::process::id().to_string()])
+        .arg(root)
+        .arg(program);
     command
 }
 
 /// Tries the isolation with a program of this machine.
 fn require_isolation() -> Result<()> {
-    let why = match isolated(Path::new("/"), "true").stdin(Stdio::null()).output() {
+    let why = match isolated(Path::new("/"), "true")
+        .stdin(Stdio::null())
+        .output()
+    {
         Ok(output) if output.status.success() => return Ok(()),
         Ok(output) => String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         Err(error) => error.to_string(),
@@ -138,8 +161,13 @@ mod tests {
     fn printed(script: &str, limit: Duration) -> Vec<std::io::Result<String>> {
         // Tasks are counted per user: a test that uses all of them must not run beside another.
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
-        let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let users: &[&[&str]] = &[&[], &["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"]];
+        let _turn = TURN
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let users: &[&[&str]] = &[
+            &[],
+            &["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups"],
+        ];
         let is_root = sys::owner(&std::fs::metadata("/proc/self").unwrap()).0 == 0;
         users[..if is_root { 2 } else { 1 }]
             .iter()
@@ -166,7 +194,8 @@ mod tests {
         let script = "[ $(id -u) -ge 65534 ] && echo other user; echo pid $$; grep -E '^(CapEff|NoNewPrivs)' /proc/thread-self/status; \
                       tail -n +3 /proc/thread-self/net/dev | cut -d: -f1; ulimit -f; cat /proc/self/oom_score_adj";
         for said in printed(script, TIMEOUT) {
-            let expected = "other user\npid 2\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n    lo\n0\n1000\n";
+            let expected =
+                "other user\npid 2\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n    lo\n0\n1000\n";
             assert_eq!(said.unwrap(), expected);
         }
     }
@@ -179,13 +208,23 @@ mod tests {
         // Another process in between is not the one whose end is awaited, as after the end of that one.
         let isolated = isolated(Path::new("/"), "true");
         let mut orphan = Command::new("sh");
-        orphan.args(["-c", "\"$@\"; exit $?", "sh"]).arg(isolated.get_program()).args(isolated.get_args());
-        assert_eq!(orphan.status().unwrap().code(), Some(1), "it does not start without its parent");
+        orphan
+            .args(["-c", "\"$@\"; exit $?", "sh"])
+            .arg(isolated.get_program())
+            .args(isolated.get_args());
+        assert_eq!(
+            orphan.status().unwrap().code(),
+            Some(1),
+            "it does not start without its parent"
+        );
         // What still runs holds the output open.
         for said in printed("setsid sleep 600 & echo started", TIMEOUT) {
             assert_eq!(said.unwrap(), "started\n");
         }
-        for said in printed("setsid sleep 600 & setsid --wait sleep 600", Duration::from_secs(1)) {
+        for said in printed(
+            "setsid sleep 600 & setsid --wait sleep 600",
+            Duration::from_secs(1),
+        ) {
             assert_eq!(said.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
         }
         let bomb = "i=0; while [ $i -lt 300 ]; do sleep 600 & i=$((i + 1)); done; echo all";

@@ -38,7 +38,11 @@ fn twice(words: &[&str], quiet: bool) -> Result<()> {
 
 /// Saves an image of the daemon to an archive.
 pub(crate) fn save(image: &str, path: &Path) -> Result<()> {
-    docker(&["save", "--output", &path.to_string_lossy(), "--", image], true).map(drop)
+    docker(
+        &["save", "--output", &path.to_string_lossy(), "--", image],
+        true,
+    )
+    .map(drop)
 }
 
 /// Whether the daemon has an image.
@@ -48,9 +52,14 @@ pub(crate) fn is_here(image: &str) -> bool {
 
 /// The images of the tests, as listed by the conformance image, whose program runs without network and privileges.
 pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<Vec<String>> {
-    let env: Vec<String> = env.iter().map(|(name, value)| format!("--env={name}={value}")).collect();
+    let env: Vec<String> = env
+        .iter()
+        .map(|(name, value)| format!("--env={name}={value}"))
+        .collect();
     let options = CONFINED.into_iter().chain(env.iter().map(String::as_str));
-    let words: Vec<_> = options.chain(["--", conformance, "--list-images"]).collect();
+    let words: Vec<_> = options
+        .chain(["--", conformance, "--list-images"])
+        .collect();
     image_names(&docker(&words, true)?, conformance)
 }
 
@@ -70,12 +79,15 @@ fn docker(words: &[&str], quiet: bool) -> Result<String> {
         _ => Err(error),
     });
     let words = words.join(" ");
-    let output =
-        output.with_context(|| format!("cannot start `docker {words}`; is docker or podman installed?"))?;
+    let output = output.with_context(|| {
+        format!("cannot start `docker {words}`; is docker or podman installed?")
+    })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let said = said.lines().rfind(|line| !line.trim().is_empty());
-        let said = said.map(|line| format!(": {}", line.trim())).unwrap_or_default();
+        let said = said
+            .map(|line| format!(": {}", line.trim()))
+            .unwrap_or_default();
         bail!("`docker {words}` failed ({}){said}", output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())

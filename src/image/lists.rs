@@ -27,7 +27,9 @@ pub(crate) fn tags(names: &[String]) -> BTreeMap<&str, usize> {
     for name in names {
         let mut rest = name.as_str();
         while let Some(start) = rest.find('[') {
-            let Some(length) = rest[start..].find(']') else { break };
+            let Some(length) = rest[start..].find(']') else {
+                break;
+            };
             *counts.entry(&rest[start..=start + length]).or_default() += 1;
             rest = &rest[start + length + 1..];
         }
@@ -43,14 +45,19 @@ pub(crate) fn listed(line: &str) -> Option<&str> {
 
 /// The lines of a list that are not blank.
 pub(super) fn lines(list: &str) -> Vec<String> {
-    list.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    list.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect()
 }
 
 /// The names that the program of a conformance image lists, each of which could be a name.
 pub(super) fn image_names(list: &str, conformance: &str) -> Result<Vec<String>> {
     let names = lines(list);
     for name in &names {
-        Reference::parse(name).with_context(|| format!("`{conformance}` lists an image that is not one"))?;
+        Reference::parse(name)
+            .with_context(|| format!("`{conformance}` lists an image that is not one"))?;
     }
     Ok(names)
 }
@@ -74,11 +81,13 @@ impl ListSource<'_> {
                 bail!("the list {name} leads to a chain of more than {MAX_REFERENCES} lists");
             }
             // The reference becomes part of a path, so it must be a version.
-            let other =
-                release::parse(&other).map_err(|why| anyhow!("the list {name} refers to another: {why}"))?;
+            let other = release::parse(&other)
+                .map_err(|why| anyhow!("the list {name} refers to another: {why}"))?;
             let base = match self {
                 ListSource::Stdin(None) => {
-                    bail!("the list refers to the list of {other}; say where lists are with `--url`")
+                    bail!(
+                        "the list refers to the list of {other}; say where lists are with `--url`"
+                    )
                 }
                 ListSource::Stdin(Some(url)) => ListSource::Online(url).read(&other)?,
                 _ => self.read(&other)?,
@@ -88,10 +97,16 @@ impl ListSource<'_> {
         // Lines are kept verbatim: trailing blanks belong to the names.
         let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
         for change in changes.iter().rev() {
-            for line in change.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+            for line in change
+                .lines()
+                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            {
                 // Some tests share a name; each has a separate line.
                 if let Some(name) = line.strip_prefix('-') {
-                    names.iter().position(|known| known == name).map(|at| names.swap_remove(at));
+                    names
+                        .iter()
+                        .position(|known| known == name)
+                        .map(|at| names.swap_remove(at));
                 } else {
                     names.push(line.strip_prefix('+').unwrap_or(line).to_owned());
                 }
@@ -108,20 +123,36 @@ impl ListSource<'_> {
         let (place, mut bytes) = match self {
             ListSource::Stdin(_) => {
                 let bytes = small::read_from(std::io::stdin().lock(), MAX_LIST_BYTES);
-                ("standard input".to_owned(), bytes.context("failed to read standard input")?)
+                (
+                    "standard input".to_owned(),
+                    bytes.context("failed to read standard input")?,
+                )
             }
             ListSource::File(file) => {
                 let beside = file.with_file_name(format!("{name}.gz"));
-                let path = if file.as_os_str() == name { *file } else { beside.as_path() };
-                (path.display().to_string(), small::read(path, MAX_LIST_BYTES).at("cannot read", path)?)
+                let path = if file.as_os_str() == name {
+                    *file
+                } else {
+                    beside.as_path()
+                };
+                (
+                    path.display().to_string(),
+                    small::read(path, MAX_LIST_BYTES).at("cannot read", path)?,
+                )
             }
             ListSource::Online(base) => {
                 let url = format!("{base}/{name}.gz");
                 let bytes = fetch(&url, MAX_LIST_BYTES).map_err(|error| {
                     // An unreachable server may have the list.
                     let missing = error.downcast_ref() == Some(&StatusCode::NOT_FOUND);
-                    let what = if missing { "there is no list" } else { "failed to get the list" };
-                    error.context(format!("{what} for Kubernetes {name}; use your own with `--input FILE`"))
+                    let what = if missing {
+                        "there is no list"
+                    } else {
+                        "failed to get the list"
+                    };
+                    error.context(format!(
+                        "{what} for Kubernetes {name}; use your own with `--input FILE`"
+                    ))
                 })?;
                 (url, bytes)
             }
@@ -150,7 +181,10 @@ mod tests {
         let of_jobs = "    k8s.io/kubernetes/test/e2e/apps/job.go:74: [sig-apps] Job should: run";
         for (line, expected) in [
             (of_jobs, Some("[sig-apps] Job should: run")),
-            ("The following spec names can be used with 'ginkgo run --focus/skip':", None),
+            (
+                "The following spec names can be used with 'ginkgo run --focus/skip':",
+                None,
+            ),
             ("", None),
         ] {
             assert_eq!(listed(line), expected);

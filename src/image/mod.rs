@@ -58,7 +58,10 @@ impl PluginImages {
                 self.version = Some(version);
             }
             // A user's definition of the same name may run other tests.
-            if e2e && (found.built_in || Reference::parse(&image).is_ok_and(|name| is_conformance(&name))) {
+            if e2e
+                && (found.built_in
+                    || Reference::parse(&image).is_ok_and(|name| is_conformance(&name)))
+            {
                 self.conformance = Some(image.clone());
             }
             self.images.insert(image);
@@ -75,8 +78,12 @@ pub(crate) fn is_conformance(image: &Reference) -> bool {
 /// The images of all containers of a plugin.
 pub(crate) fn images_of(plugin: &Definition) -> impl Iterator<Item = &str> {
     let pod = plugin.pod_spec.as_ref().unwrap_or(&Value::Null);
-    let more = pod["containers"].items().chain(pod["initContainers"].items());
-    std::iter::once(&plugin.spec).chain(more).filter_map(|container| container["image"].as_str())
+    let more = pod["containers"]
+        .items()
+        .chain(pod["initContainers"].items());
+    std::iter::once(&plugin.spec)
+        .chain(more)
+        .filter_map(|container| container["image"].as_str())
 }
 
 /// The registries of the e2e tests' images, with the keys of a file for `--e2e-repo-config`.
@@ -85,7 +92,10 @@ const REGISTRIES: [(&str, &str); 9] = [
     ("dockerGluster", "docker.io/gluster"),
     ("dockerLibraryRegistry", "docker.io/library"),
     ("e2eRegistry", "gcr.io/kubernetes-e2e-test-images"),
-    ("e2eVolumeRegistry", "gcr.io/kubernetes-e2e-test-images/volume"),
+    (
+        "e2eVolumeRegistry",
+        "gcr.io/kubernetes-e2e-test-images/volume",
+    ),
     ("gcEtcdRegistry", "registry.k8s.io"),
     ("gcRegistry", "registry.k8s.io"),
     ("promoterE2eRegistry", "registry.k8s.io/e2e-test-images"),
@@ -93,7 +103,10 @@ const REGISTRIES: [(&str, &str); 9] = [
 ];
 
 /// A registry of newer versions.
-const NEWER: (&str, &str) = ("cloudProviderGcpRegistry", "registry.k8s.io/cloud-provider-gcp");
+const NEWER: (&str, &str) = (
+    "cloudProviderGcpRegistry",
+    "registry.k8s.io/cloud-provider-gcp",
+);
 
 /// Replacement of registries.
 pub(crate) enum Translation {
@@ -121,7 +134,8 @@ impl Translation {
             Self::Registry(registry) => plugin::relocated(image, registry),
             Self::Kit(registry) => {
                 let known = all_registries();
-                let rests = known.filter_map(|(_, place)| image.strip_prefix(place)?.strip_prefix('/'));
+                let rests =
+                    known.filter_map(|(_, place)| image.strip_prefix(place)?.strip_prefix('/'));
                 // That of the longest registry.
                 match rests.min_by_key(|rest| rest.len()) {
                     Some(rest) => format!("{}/{rest}", registry.trim_end_matches('/')),
@@ -129,10 +143,13 @@ impl Translation {
                 }
             }
             Self::Registries(known) => {
-                let (place, last) = image.rsplit_once('/').unwrap_or(("docker.io/library", image));
-                known
-                    .get(place)
-                    .map_or_else(|| image.to_owned(), |to| format!("{}/{last}", to.trim_end_matches('/')))
+                let (place, last) = image
+                    .rsplit_once('/')
+                    .unwrap_or(("docker.io/library", image));
+                known.get(place).map_or_else(
+                    || image.to_owned(),
+                    |to| format!("{}/{last}", to.trim_end_matches('/')),
+                )
             }
         }
     }
@@ -164,7 +181,10 @@ mod tests {
             "reg.local/e2e".into(),
         )]));
         for (image, expected) in [
-            ("registry.k8s.io/e2e-test-images/agnhost:2.47", "reg.local/e2e/agnhost:2.47"),
+            (
+                "registry.k8s.io/e2e-test-images/agnhost:2.47",
+                "reg.local/e2e/agnhost:2.47",
+            ),
             ("registry.k8s.io/pause:3.9", "registry.k8s.io/pause:3.9"),
             ("busybox:1", "busybox:1"),
         ] {

@@ -5,9 +5,15 @@ use base::Joined as _;
 /// The release behind a server's `version`: vendors' additions are dropped; alpha, beta and rc are kept.
 pub(crate) fn of_server(version: &str) -> Option<String> {
     let (numbers, rest) = numbers(version.strip_prefix('v').unwrap_or(version))?;
-    let before = rest.strip_prefix('-').map(|rest| rest.split('+').next().unwrap_or_default());
+    let before = rest
+        .strip_prefix('-')
+        .map(|rest| rest.split('+').next().unwrap_or_default());
     match before {
-        Some(before) if ["alpha", "beta", "rc"].iter().any(|word| before.starts_with(word)) => {
+        Some(before)
+            if ["alpha", "beta", "rc"]
+                .iter()
+                .any(|word| before.starts_with(word)) =>
+        {
             Some(format!("v{numbers}-{before}"))
         }
         _ => Some(format!("v{numbers}")),
@@ -17,9 +23,14 @@ pub(crate) fn of_server(version: &str) -> Option<String> {
 /// Normalises a user's `version`: starts with `v`, and missing numbers are 0. It becomes the tag of an image.
 pub(crate) fn parse(version: &str) -> Result<String, String> {
     let wrong = || format!("`{version}` is not a Kubernetes version; write it as v1.31.2");
-    let (numbers, rest) = version.strip_prefix('v').and_then(numbers).ok_or_else(wrong)?;
+    let (numbers, rest) = version
+        .strip_prefix('v')
+        .and_then(numbers)
+        .ok_or_else(wrong)?;
     if rest.contains('+') {
-        return Err(format!("`{version}`: a tag cannot contain `+`; write v{numbers}"));
+        return Err(format!(
+            "`{version}`: a tag cannot contain `+`; write v{numbers}"
+        ));
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if !rest.bytes().all(fits) {
@@ -31,7 +42,11 @@ pub(crate) fn parse(version: &str) -> Result<String, String> {
 /// Three numbers at the start of `text`, and the rest.
 fn numbers(text: &str) -> Option<(String, &str)> {
     let (head, rest) = text.split_at(text.find(['-', '+']).unwrap_or(text.len()));
-    let mut parts = head.split('.').map(str::parse).collect::<Result<Vec<u64>, _>>().ok()?;
+    let mut parts = head
+        .split('.')
+        .map(str::parse)
+        .collect::<Result<Vec<u64>, _>>()
+        .ok()?;
     if parts.len() > 3 {
         return None;
     }

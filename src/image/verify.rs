@@ -34,12 +34,20 @@ impl Availability {
     pub(crate) fn trouble(&self, image: &str, architectures: &BTreeSet<String>) -> Option<String> {
         match self {
             Self::Unknown(_) => None,
-            Self::Missing => Some(format!("manifest unknown: the registry does not have `{image}`")),
+            Self::Missing => Some(format!(
+                "manifest unknown: the registry does not have `{image}`"
+            )),
             Self::Refused(why) => Some(format!("pull access denied: {why}")),
             Self::Here(look) if look.platforms.is_empty() => None,
             Self::Here(look) => {
-                let has = |architecture: &&String| !look.platforms.contains(&format!("linux/{architecture}"));
-                let lacking: Vec<&str> = architectures.iter().filter(has).map(String::as_str).collect();
+                let has = |architecture: &&String| {
+                    !look.platforms.contains(&format!("linux/{architecture}"))
+                };
+                let lacking: Vec<&str> = architectures
+                    .iter()
+                    .filter(has)
+                    .map(String::as_str)
+                    .collect();
                 (!lacking.is_empty()).then(|| {
                     format!(
                         "no match for platform: `{image}` is built for {} and not for nodes with {}",
@@ -61,7 +69,10 @@ mod tests {
         let here = |platforms: &[&str]| {
             Availability::Here(ImageInfo {
                 digest: "sha256:0".into(),
-                platforms: platforms.iter().map(|platform| (*platform).to_owned()).collect(),
+                platforms: platforms
+                    .iter()
+                    .map(|platform| (*platform).to_owned())
+                    .collect(),
             })
         };
         let nodes = ["amd64", "arm64"].map(str::to_owned).into();
@@ -70,10 +81,18 @@ mod tests {
             (here(&[]), None),
             (
                 here(&["linux/amd64"]),
-                Some("no match for platform: `i` is built for linux/amd64 and not for nodes with arm64"),
+                Some(
+                    "no match for platform: `i` is built for linux/amd64 and not for nodes with arm64",
+                ),
             ),
-            (Availability::Missing, Some("manifest unknown: the registry does not have `i`")),
-            (Availability::Refused("no".into()), Some("pull access denied: no")),
+            (
+                Availability::Missing,
+                Some("manifest unknown: the registry does not have `i`"),
+            ),
+            (
+                Availability::Refused("no".into()),
+                Some("pull access denied: no"),
+            ),
             (Availability::Unknown("away".into()), None),
         ] {
             assert_eq!(found.trouble("i", &nodes).as_deref(), expected, "{found:?}");

@@ -88,7 +88,11 @@ pub(crate) struct Item {
 impl Item {
     /// An item without details and children.
     pub(crate) fn new(name: impl Into<String>, status: &str) -> Self {
-        Self { name: name.into(), status: status.into(), ..Self::default() }
+        Self {
+            name: name.into(),
+            status: status.into(),
+            ..Self::default()
+        }
     }
 
     /// The same item with one more detail.
@@ -106,9 +110,9 @@ impl Item {
     /// Duration according to the details: a number of seconds, or a duration in Go's notation.
     pub(crate) fn duration(&self) -> Option<f64> {
         let seconds = match self.details.get(DURATION)? {
-            Value::String(text) => {
-                clock::parse_duration(text).map(|span| span.as_secs_f64()).or_else(|| text.parse().ok())
-            }
+            Value::String(text) => clock::parse_duration(text)
+                .map(|span| span.as_secs_f64())
+                .or_else(|| text.parse().ok()),
             other => other.as_f64(),
         };
         seconds.filter(|seconds: &f64| seconds.is_finite() && *seconds >= 0.0)

@@ -47,7 +47,13 @@ pub(crate) enum Writer {
 /// Passes the tree in the first document of `input` to `visit`.
 pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> Result<()> {
     let taken = Rc::new(Cell::new(0));
-    let mut input = io::BufReader::with_capacity(32 << 10, Metered { input, taken: taken.clone() });
+    let mut input = io::BufReader::with_capacity(
+        32 << 10,
+        Metered {
+            input,
+            taken: taken.clone(),
+        },
+    );
     let input: Box<dyn BufRead> = match *input.fill_buf()? {
         [first @ (0xff | 0xfe), second, ..] if first ^ second == 1 => {
             input.consume(2);
@@ -57,7 +63,11 @@ pub(crate) fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> R
     };
     // The parser fails on a block of text that ends without a line feed.
     let mut input = input.chain(&b"\n"[..]);
-    let mut reader = Reader { source: yaml::Events::new(), taken, writer };
+    let mut reader = Reader {
+        source: yaml::Events::new(),
+        taken,
+        writer,
+    };
     reader.source.set_input(&mut input);
     loop {
         match reader.event()? {
@@ -83,7 +93,10 @@ pub(crate) struct Metered<R> {
 impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.taken.get() > ITEM_LIMIT {
-            return Err(io::Error::other(format!("one item has more than {} MiB of text", ITEM_LIMIT >> 20)));
+            return Err(io::Error::other(format!(
+                "one item has more than {} MiB of text",
+                ITEM_LIMIT >> 20
+            )));
         }
         let count = self.input.read(buffer)?;
         self.taken.set(self.taken.get() + count as u64);
@@ -111,13 +124,19 @@ impl Children<'_, '_> {
             self.held_size += item.name.len() + item.details.values().map(weight).sum::<usize>();
         }
         self.held.push(step);
-        if self.held_size > HELD_LIMIT { self.release() } else { Ok(()) }
+        if self.held_size > HELD_LIMIT {
+            self.release()
+        } else {
+            Ok(())
+        }
     }
 
     fn release(&mut self) -> Result<()> {
         self.released = true;
         (self.visit)(Step::Enter(std::mem::take(&mut self.item)))?;
-        std::mem::take(&mut self.held).into_iter().try_for_each(&mut self.visit)
+        std::mem::take(&mut self.held)
+            .into_iter()
+            .try_for_each(&mut self.visit)
     }
 
     fn finish(mut self) -> Result<()> {
@@ -141,11 +160,18 @@ impl Reader<'_> {
     /// The rest of an item whose map has just started.
     fn item(&mut self, visit: &mut Visit<'_>, depth: usize) -> Result<()> {
         ensure!(depth < DEPTH, "items are nested deeper than {DEPTH}");
-        let mut all =
-            Children { visit, item: Item::default(), held: Vec::new(), held_size: 0, released: false };
+        let mut all = Children {
+            visit,
+            item: Item::default(),
+            held: Vec::new(),
+            held_size: 0,
+            released: false,
+        };
         loop {
             self.taken.set(0);
-            let Some(key) = self.key()? else { return all.finish() };
+            let Some(key) = self.key()? else {
+                return all.finish();
+            };
             match key.as_str() {
                 "name" => all.item.name = self.text("name")?,
                 "status" => all.item.status = self.text("status")?,
@@ -220,8 +246,12 @@ impl Reader<'_> {
         let event = self.event()?;
         Ok(match event {
             event if is_null(&event) => String::new(),
-            Scalar { value, tag: None, .. } => value,
-            Scalar { value, style, tag, .. } => match self.scalar(value.clone(), style, tag.as_deref())? {
+            Scalar {
+                value, tag: None, ..
+            } => value,
+            Scalar {
+                value, style, tag, ..
+            } => match self.scalar(value.clone(), style, tag.as_deref())? {
                 Value::Null => String::new(),
                 Value::String(text) => text,
                 _ => value,
@@ -233,7 +263,9 @@ impl Reader<'_> {
     fn value(&mut self, event: EventData, depth: usize) -> Result<Value> {
         ensure!(depth < DEPTH, "details are nested deeper than {DEPTH}");
         Ok(match event {
-            Scalar { value, style, tag, .. } => self.scalar(value, style, tag.as_deref())?,
+            Scalar {
+                value, style, tag, ..
+            } => self.scalar(value, style, tag.as_deref())?,
             SequenceStart { .. } => {
                 let mut list = Vec::new();
                 loop {
@@ -276,12 +308,20 @@ impl Reader<'_> {
                 Some(meaning.map_err(|reason| anyhow!("not a result: {reason}"))?)
             }
             // Infinity, which JSON cannot express, is text too.
-            None => Some(&value).filter(|_| plain).and_then(|word| yaml::resolve(word).ok()),
+            None => Some(&value)
+                .filter(|_| plain)
+                .and_then(|word| yaml::resolve(word).ok()),
         };
-        let is_written = || ["true", "false"].iter().any(|word| value.eq_ignore_ascii_case(word));
+        let is_written = || {
+            ["true", "false"]
+                .iter()
+                .any(|word| value.eq_ignore_ascii_case(word))
+        };
         Ok(match content {
             Some(Content::Null) => Value::Null,
-            Some(Content::Bool(flag)) if tag.is_some() || self.writer == Writer::Plugin || is_written() => {
+            Some(Content::Bool(flag))
+                if tag.is_some() || self.writer == Writer::Plugin || is_written() =>
+            {
                 Value::Bool(flag)
             }
             Some(Content::Number(number)) => Value::Number(number),
@@ -363,19 +403,34 @@ fn value_item(value: &Value, visit: &mut Visit<'_>, depth: usize) -> Result<()> 
         Some(Value::String(text)) => text.clone(),
         Some(other) => other.to_string(),
     };
-    let entries = |key| map.get(key).and_then(Value::as_object).into_iter().flatten();
+    let entries = |key| {
+        map.get(key)
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+    };
     let item = Item {
         name: text(map.get("name")),
         status: text(map.get("status")),
-        meta: entries("meta").map(|(key, value)| (key.clone(), text(Some(value)))).collect(),
-        details: entries("details").map(|(key, value)| (key.clone(), value.clone())).collect(),
+        meta: entries("meta")
+            .map(|(key, value)| (key.clone(), text(Some(value))))
+            .collect(),
+        details: entries("details")
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
         items: Vec::new(),
     };
-    match map.get("items").and_then(Value::as_array).filter(|items| !items.is_empty()) {
+    match map
+        .get("items")
+        .and_then(Value::as_array)
+        .filter(|items| !items.is_empty())
+    {
         None => visit(Step::Item(item)),
         Some(items) => {
             visit(Step::Enter(item))?;
-            items.iter().try_for_each(|item| value_item(item, visit, depth + 1))?;
+            items
+                .iter()
+                .try_for_each(|item| value_item(item, visit, depth + 1))?;
             visit(Step::Leave)
         }
     }

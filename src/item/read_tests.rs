@@ -60,8 +60,12 @@ fn streamed_tree_equals_whole_tree() {
 #[test]
 fn streamed_stored_tree_equals_whole_tree() {
     for name in ["results-quick-no-failures", "testResultsOutput"] {
-        let path = format!("{}/tests/fixtures/archives/{name}.tar.gz", env!("CARGO_MANIFEST_DIR"));
-        let file = base::archive::Gunzip::new(io::BufReader::new(std::fs::File::open(path).unwrap()));
+        let path = format!(
+            "{}/tests/fixtures/archives/{name}.tar.gz",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let file =
+            base::archive::Gunzip::new(io::BufReader::new(std::fs::File::open(path).unwrap()));
         let mut reader = base::archive::Reader::new(file, base::archive::Limits::default());
         while let Some(entry) = reader.next_entry().unwrap() {
             if entry.name.ends_with(b"sonobuoy_results.yaml") {

@@ -67,7 +67,15 @@ impl Tree {
             .open(&path)
             .at("cannot write", &path)?;
         let out = BufWriter::with_capacity(64 << 10, file);
-        Ok(Self { out, path, written: 0, limit: u64::MAX, holes: Vec::new(), held: 0, open: Vec::new() })
+        Ok(Self {
+            out,
+            path,
+            written: 0,
+            limit: u64::MAX,
+            holes: Vec::new(),
+            held: 0,
+            open: Vec::new(),
+        })
     }
 
     /// Copies a step of another tree; an item that remains without children keeps its status.
@@ -84,14 +92,22 @@ impl Tree {
 
     /// Opens a group inside the open one. `own_status` counts only if it remains without children.
     pub(crate) fn enter(&mut self, item: &Item, own_status: &str) -> Result<()> {
-        ensure!(self.open.len() <= DEPTH, "items are nested deeper than {DEPTH}");
+        ensure!(
+            self.open.len() <= DEPTH,
+            "items are nested deeper than {DEPTH}"
+        );
         ensure!(self.held <= MAX_HELD_BYTES, "there are too many groups");
         self.begin(&item.name)?;
         let indent = self.open.len() * 2;
         self.write(&format!("{:indent$}status: ", ""))?;
         let status_hole = self.hole();
         self.write("\n")?;
-        self.map("meta", &item.meta, |text| Cow::Owned(text.as_str().into()), indent)?;
+        self.map(
+            "meta",
+            &item.meta,
+            |text| Cow::Owned(text.as_str().into()),
+            indent,
+        )?;
         // A reason may be added to the other metadata when the group is left.
         let late_hole = (!item.meta.is_empty()).then(|| self.hole());
         self.map("details", &item.details, Cow::Borrowed, indent)?;
@@ -100,7 +116,12 @@ impl Tree {
         if item.meta.contains_key(ERROR) {
             tally.fail_reading();
         }
-        self.open.push(OpenGroup { tally, status_hole, late_hole, own_status });
+        self.open.push(OpenGroup {
+            tally,
+            status_hole,
+            late_hole,
+            own_status,
+        });
         Ok(())
     }
 
@@ -113,8 +134,17 @@ impl Tree {
             false if item.status.is_empty() => UNKNOWN,
             false => &item.status,
         };
-        self.write(&format!("{:indent$}status: {}\n", "", yaml::key_text(status)))?;
-        self.map("meta", &item.meta, |text| Cow::Owned(text.as_str().into()), indent)?;
+        self.write(&format!(
+            "{:indent$}status: {}\n",
+            "",
+            yaml::key_text(status)
+        ))?;
+        self.map(
+            "meta",
+            &item.meta,
+            |text| Cow::Owned(text.as_str().into()),
+            indent,
+        )?;
         self.map("details", &item.details, Cow::Borrowed, indent)?;
         if let Some(group) = self.open.last_mut() {
             group.tally.item(status);
@@ -125,7 +155,9 @@ impl Tree {
     /// Closes the open group; `error` says why it is incomplete, `may_skip` that it counts as skipped if all items in it do.
     /// Returns what was counted below it, and its status in a tree without custom statuses and in one with them.
     pub(crate) fn leave(&mut self, error: Option<&str>, may_skip: bool) -> (Tally, [String; 2]) {
-        let Some(mut group) = self.open.pop() else { return Default::default() };
+        let Some(mut group) = self.open.pop() else {
+            return Default::default();
+        };
         let indent = self.open.len() * 2 + 2;
         if let (Some(hole), Some(error)) = (group.late_hole, error) {
             let text = format!("{:indent$}error: {}\n", "", yaml::key_text(error));
@@ -134,13 +166,21 @@ impl Tree {
         if error.is_some() {
             group.tally.fail_reading();
         }
-        let end = GroupEnd { own_status: &group.own_status, may_skip, is_root: self.open.is_empty() };
+        let end = GroupEnd {
+            own_status: &group.own_status,
+            may_skip,
+            is_root: self.open.is_empty(),
+        };
         let statuses = [false, true].map(|custom| group.tally.status_of(&end, custom));
         self.fill(
             group.status_hole,
-            statuses
-                .each_ref()
-                .map(|status| if is_known(status) { status.clone() } else { yaml::key_text(status) }),
+            statuses.each_ref().map(|status| {
+                if is_known(status) {
+                    status.clone()
+                } else {
+                    yaml::key_text(status)
+                }
+            }),
         );
         if let Some(parent) = self.open.last_mut() {
             match group.tally.children() {
@@ -153,7 +193,10 @@ impl Tree {
 
     /// The items of the open group so far, by status.
     pub(crate) fn counted(&self) -> BTreeMap<String, u64> {
-        self.open.last().map(|group| group.tally.counts().clone()).unwrap_or_default()
+        self.open
+            .last()
+            .map(|group| group.tally.counts().clone())
+            .unwrap_or_default()
     }
 
     /// Bytes written so far.
@@ -168,7 +211,11 @@ impl Tree {
 
     /// The place to which [`Tree::back`] returns.
     pub(crate) fn mark(&self) -> Mark {
-        Mark { written: self.written, holes: self.holes.len(), open: self.open.clone() }
+        Mark {
+            written: self.written,
+            holes: self.holes.len(),
+            open: self.open.clone(),
+        }
     }
 
     /// Discards everything since `mark`.
@@ -209,7 +256,9 @@ impl Tree {
     /// Writes the first line of an item, with `items:` before the first child.
     fn begin(&mut self, name: &str) -> Result<()> {
         let name = yaml::key_text(name);
-        let Some(group) = self.open.last() else { return self.write(&format!("name: {name}\n")) };
+        let Some(group) = self.open.last() else {
+            return self.write(&format!("name: {name}\n"));
+        };
         let indent = (self.open.len() - 1) * 2;
         let first = group.tally.children() == 0;
         // Groups are counted when they are left: if the first child is a group, its line is still missing, too.
@@ -229,7 +278,9 @@ impl Tree {
         if !entries.is_empty() {
             self.write(&format!("{:indent$}{name}:\n", ""))?;
         }
-        entries.iter().try_for_each(|(key, entry)| self.entry(key, value(entry), indent + 2))
+        entries
+            .iter()
+            .try_for_each(|(key, entry)| self.entry(key, value(entry), indent + 2))
     }
 
     fn entry(&mut self, key: &str, value: Cow<'_, Value>, indent: usize) -> Result<()> {
@@ -240,7 +291,9 @@ impl Tree {
             pieces(text).try_for_each(|piece| self.write(&yaml::escaped(piece)))?;
             return self.write("\"\n");
         }
-        for line in yaml::write(&Value::from_iter([(key, value.into_owned())])).split_inclusive('\n') {
+        for line in
+            yaml::write(&Value::from_iter([(key, value.into_owned())])).split_inclusive('\n')
+        {
             // Empty lines in blocks are not indented.
             let indent = if line == "\n" { 0 } else { indent };
             self.write(&format!("{:indent$}{line}", ""))?;
@@ -278,7 +331,9 @@ fn held(hole: &Hole) -> usize {
 fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let buffer = from.fill_buf()?;
-        let length = buffer.len().min(usize::try_from(count).unwrap_or(usize::MAX));
+        let length = buffer
+            .len()
+            .min(usize::try_from(count).unwrap_or(usize::MAX));
         if length == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

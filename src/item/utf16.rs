@@ -15,8 +15,16 @@ pub(crate) struct Utf16<R> {
 impl<R: Read> Utf16<R> {
     /// Reads `input` in the byte order of its mark.
     pub(crate) fn new(input: R, big_endian: bool) -> Self {
-        let unit = if big_endian { u16::from_be_bytes } else { u16::from_le_bytes };
-        Self { input, unit, ready: Cursor::default() }
+        let unit = if big_endian {
+            u16::from_be_bytes
+        } else {
+            u16::from_le_bytes
+        };
+        Self {
+            input,
+            unit,
+            ready: Cursor::default(),
+        }
     }
 
     fn fill(&mut self) -> io::Result<()> {
@@ -24,7 +32,10 @@ impl<R: Read> Utf16<R> {
         let mut bytes = Vec::new();
         input.take(PIECE).read_to_end(&mut bytes)?;
         // The last character may have a second half.
-        if bytes.last_chunk().is_some_and(|last| (0xd800..0xdc00).contains(&unit(*last))) {
+        if bytes
+            .last_chunk()
+            .is_some_and(|last| (0xd800..0xdc00).contains(&unit(*last)))
+        {
             input.take(2).read_to_end(&mut bytes)?;
         }
         let (pairs, rest) = bytes.as_chunks();
@@ -32,7 +43,8 @@ impl<R: Read> Utf16<R> {
             .collect::<Result<String, _>>()
             .ok()
             .filter(|_| rest.is_empty());
-        let text = text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-16"))?;
+        let text =
+            text.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-16"))?;
         self.ready = Cursor::new(text.into_bytes());
         Ok(())
     }
@@ -69,11 +81,15 @@ mod tests {
         let bytes: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
         for at_once in [1, 3, 4096, 1 << 20] {
             let mut decoded = String::new();
-            Utf16::new(Slow(&bytes, at_once), true).read_to_string(&mut decoded).unwrap();
+            Utf16::new(Slow(&bytes, at_once), true)
+                .read_to_string(&mut decoded)
+                .unwrap();
             assert!(decoded == text, "{at_once} bytes at a time");
         }
         for broken in [&b"a"[..], b"\xd8\x00", b"\xd8\x00\x00a", b"\xdc\x00"] {
-            let error = Utf16::new(broken, true).read_to_end(&mut Vec::new()).unwrap_err();
+            let error = Utf16::new(broken, true)
+                .read_to_end(&mut Vec::new())
+                .unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidData);
         }
     }

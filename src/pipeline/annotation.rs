@@ -61,20 +61,40 @@ fn size(document: &Run) -> usize {
 
 /// Shortens every text and every list.
 fn shorten_texts(run: &mut Run) {
-    run.error = run.error.take().map(|error| cut(&error, ANNOTATION_BYTES / 8).into());
+    run.error = run
+        .error
+        .take()
+        .map(|error| cut(&error, ANNOTATION_BYTES / 8).into());
     for entry in run.plugins.iter_mut().flatten() {
         entry.plugin = cut(&entry.plugin, MAX_ITEMS).into();
         // The message says as much.
         entry.lost = None;
-        entry.message = entry.message.take().map(|message| cut_before_advice(&message, MAX_MESSAGE));
+        entry.message = entry
+            .message
+            .take()
+            .map(|message| cut_before_advice(&message, MAX_MESSAGE));
         entry.result_status = cut(&entry.result_status, MAX_ITEMS).into();
         entry.result_counts = entry.result_counts.take().map(few);
         entry.progress = entry.progress.take().map(|progress| {
             let names = |names: &[String]| {
-                names.iter().take(MAX_ITEMS).map(|name| cut(name, MAX_ITEMS).into()).collect()
+                names
+                    .iter()
+                    .take(MAX_ITEMS)
+                    .map(|name| cut(name, MAX_ITEMS).into())
+                    .collect()
             };
             // Shared with others: only the rest is copied.
-            let Progress { name, node, timestamp, msg, total, completed, errors, failures, .. } = &*progress;
+            let Progress {
+                name,
+                node,
+                timestamp,
+                msg,
+                total,
+                completed,
+                errors,
+                failures,
+                ..
+            } = &*progress;
             Arc::new(Progress {
                 name: name.clone(),
                 node: node.clone(),
@@ -94,7 +114,11 @@ fn shorten_texts(run: &mut Run) {
 fn few(counts: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     let mut few = BTreeMap::new();
     for (at, (status, count)) in counts.into_iter().enumerate() {
-        let status = if at < MAX_ITEMS { cut(&status, MAX_ITEMS).into() } else { item::OTHER.into() };
+        let status = if at < MAX_ITEMS {
+            cut(&status, MAX_ITEMS).into()
+        } else {
+            item::OTHER.into()
+        };
         *few.entry(status).or_default() += count;
     }
     few
@@ -106,7 +130,9 @@ fn merge(entries: &[Entry], max: usize) -> Vec<Entry> {
     let mut groups: BTreeMap<_, (usize, Option<usize>)> = BTreeMap::new();
     let mut merged: Vec<Entry> = Vec::new();
     for entry in entries {
-        let (seen, place) = groups.entry((&entry.plugin, &entry.status, &entry.result_status)).or_default();
+        let (seen, place) = groups
+            .entry((&entry.plugin, &entry.status, &entry.result_status))
+            .or_default();
         *seen += 1;
         // A count says enough of a success.
         let is_success = entry.status == status::COMPLETE && entry.result_status != "failed";
@@ -163,15 +189,25 @@ mod tests {
                 entry.result_counts = None;
                 entry.last_heartbeat = Some(7);
                 let failures = vec!["[sig-network] a test".into(); 50];
-                entry.progress = Some(Arc::new(Progress { failures, ..Progress::default() }));
+                entry.progress = Some(Arc::new(Progress {
+                    failures,
+                    ..Progress::default()
+                }));
             }
             entry
         };
-        Run { plugins: Some((0..nodes).map(entry).collect()), ..Run::default() }
+        Run {
+            plugins: Some((0..nodes).map(entry).collect()),
+            ..Run::default()
+        }
     }
 
     fn total(run: &Run) -> u64 {
-        run.plugins.iter().flatten().map(|entry| entry.count.unwrap_or(1)).sum()
+        run.plugins
+            .iter()
+            .flatten()
+            .map(|entry| entry.count.unwrap_or(1))
+            .sum()
     }
 
     #[test]
@@ -187,9 +223,17 @@ mod tests {
             let document = run(nodes, failed, running);
             let whole = size(&document);
             let fitted = shorten(document);
-            assert!(size(&fitted) <= ANNOTATION_BYTES, "{nodes} {failed} {running}: {}", size(&fitted));
+            assert!(
+                size(&fitted) <= ANNOTATION_BYTES,
+                "{nodes} {failed} {running}: {}",
+                size(&fitted)
+            );
             assert_eq!(total(&fitted), nodes as u64, "{nodes} {failed} {running}");
-            assert_eq!(fitted.truncated, whole > ANNOTATION_BYTES, "{nodes} {failed} {running}");
+            assert_eq!(
+                fitted.truncated,
+                whole > ANNOTATION_BYTES,
+                "{nodes} {failed} {running}"
+            );
         }
     }
 
@@ -200,8 +244,14 @@ mod tests {
         for entry in document.plugins.iter_mut().flatten() {
             entry.message.as_mut().unwrap().push_str(remedy);
         }
-        let message = shorten(document).plugins.unwrap()[0].message.clone().unwrap();
-        assert!(message.ends_with(remedy) && message.len() <= MAX_MESSAGE, "{message}");
+        let message = shorten(document).plugins.unwrap()[0]
+            .message
+            .clone()
+            .unwrap();
+        assert!(
+            message.ends_with(remedy) && message.len() <= MAX_MESSAGE,
+            "{message}"
+        );
     }
 
     #[test]
@@ -209,7 +259,11 @@ mod tests {
         let fitted = shorten(run(10_000, 30, 0));
         let entries = fitted.plugins.unwrap();
         assert_eq!(entries.len(), 31);
-        assert!(entries[..30].iter().all(|entry| entry.status == status::FAILED && entry.message.is_some()));
+        assert!(
+            entries[..30]
+                .iter()
+                .all(|entry| entry.status == status::FAILED && entry.message.is_some())
+        );
         let many = &entries[30];
         assert_eq!((many.node.as_str(), many.count), ("*", Some(9_970)));
         assert_eq!(many.result_counts.as_ref().unwrap()["passed"], 2 * 9_970);
@@ -234,22 +288,45 @@ mod tests {
     #[test]
     fn message_of_one_plugin_hides_no_other() {
         let huge = "x".repeat(5 << 20);
-        let counts: BTreeMap<String, u64> =
-            (0..200_000).map(|number| (format!("status {number}"), 1)).collect();
+        let counts: BTreeMap<String, u64> = (0..200_000)
+            .map(|number| (format!("status {number}"), 1))
+            .collect();
         let loud = [
-            Entry { result_status: huge.clone(), ..Entry::default() },
-            Entry { message: Some(huge.clone()), ..Entry::default() },
-            Entry { result_counts: Some(counts), ..Entry::default() },
-            Entry { result_counts: Some([(huge.clone(), 1)].into()), ..Entry::default() },
+            Entry {
+                result_status: huge.clone(),
+                ..Entry::default()
+            },
+            Entry {
+                message: Some(huge.clone()),
+                ..Entry::default()
+            },
+            Entry {
+                result_counts: Some(counts),
+                ..Entry::default()
+            },
+            Entry {
+                result_counts: Some([(huge.clone(), 1)].into()),
+                ..Entry::default()
+            },
         ];
         for loud in loud {
             let mut document = run(4, 1, 1);
-            document.plugins.as_mut().unwrap().insert(0, Entry { plugin: "loud".into(), ..loud });
+            document.plugins.as_mut().unwrap().insert(
+                0,
+                Entry {
+                    plugin: "loud".into(),
+                    ..loud
+                },
+            );
             let fitted = shorten(document);
             assert!(size(&fitted) <= ANNOTATION_BYTES && fitted.truncated);
             assert_eq!(total(&fitted), 5);
             let counts = fitted.plugins.unwrap().remove(0).result_counts;
-            assert!(counts.is_none_or(|counts| counts.values().sum::<u64>() == 200_000 || counts.len() == 1));
+            assert!(
+                counts.is_none_or(
+                    |counts| counts.values().sum::<u64>() == 200_000 || counts.len() == 1
+                )
+            );
         }
         // Each of many nodes has a different status.
         let entry = |number| Entry {
@@ -259,7 +336,11 @@ mod tests {
             ..Entry::default()
         };
         let mut document = run(4, 4, 0);
-        document.plugins.as_mut().unwrap().extend((0..20_000).map(entry));
+        document
+            .plugins
+            .as_mut()
+            .unwrap()
+            .extend((0..20_000).map(entry));
         let fitted = shorten(document);
         assert!(size(&fitted) <= ANNOTATION_BYTES);
         assert_eq!(total(&fitted), 20_004);
@@ -273,8 +354,14 @@ mod tests {
 
     #[test]
     fn run_is_kept_beside_thousands_of_plugins() {
-        let entry = |number| Entry { plugin: format!("{number:0100}"), ..Entry::default() };
-        let document = Run { plugins: Some((0..9_000).map(entry).collect()), ..Run::default() };
+        let entry = |number| Entry {
+            plugin: format!("{number:0100}"),
+            ..Entry::default()
+        };
+        let document = Run {
+            plugins: Some((0..9_000).map(entry).collect()),
+            ..Run::default()
+        };
         let fitted = shorten(document);
         assert!(size(&fitted) <= ANNOTATION_BYTES && fitted.truncated);
         assert!(fitted.plugins.unwrap().len() > 500);

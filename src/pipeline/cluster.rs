@@ -53,15 +53,26 @@ impl ClusterRun<'_> {
     pub(crate) fn run(mut self, stop: &Stop) -> Result<bool> {
         let pod = self.own_pod();
         let pod = pod.as_ref();
-        let rights = FreshPermissions { stop, settled: Instant::now() + RIGHTS_SETTLE };
+        let rights = FreshPermissions {
+            stop,
+            settled: Instant::now() + RIGHTS_SETTLE,
+        };
         fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
         // A killed container may have left a part of them.
         for name in [layout::LAST_STATUS, layout::COMPLETE] {
             temp::clean(self.folder, name).at("cannot read", self.folder)?;
         }
         let uid = pod.map(uid).filter(|uid| !uid.is_empty());
-        if uid.is_some() && fs::read_to_string(self.folder.join(layout::COMPLETE)).ok().as_deref() == uid {
-            log::info!("the run is complete; its archive is in `{}`", self.folder.display());
+        if uid.is_some()
+            && fs::read_to_string(self.folder.join(layout::COMPLETE))
+                .ok()
+                .as_deref()
+                == uid
+        {
+            log::info!(
+                "the run is complete; its archive is in `{}`",
+                self.folder.display()
+            );
             let publisher = StatusPublisher::new(&self, pod);
             self.republish_last_status(&publisher, stop);
             publisher.repeat_failed(stop);
@@ -78,7 +89,8 @@ impl ClusterRun<'_> {
             None => {
                 self.put_aside();
                 let run_dir = self.folder.join(&self.config.uuid);
-                if !self.config.uuid.is_empty() && (run_dir.exists() || layout::state_dir(&run_dir).exists())
+                if !self.config.uuid.is_empty()
+                    && (run_dir.exists() || layout::state_dir(&run_dir).exists())
                 {
                     log::warn!(
                         "`UUID` {} is that of an interrupted run; this run gets another",
@@ -93,7 +105,14 @@ impl ClusterRun<'_> {
         conduct::begin(&run_dir, &self.config)?;
 
         let publisher = StatusPublisher::new(&self, pod);
-        let outcome = self.run_in(&run_dir, new_authority, &identity, &rights, &publisher, stop);
+        let outcome = self.run_in(
+            &run_dir,
+            new_authority,
+            &identity,
+            &rights,
+            &publisher,
+            stop,
+        );
         logger::untee();
         if let Err(error) = &outcome
             && !stop.stopped()
@@ -126,12 +145,20 @@ impl ClusterRun<'_> {
         aggregator.identify(identity)?;
         aggregator.store.lock().uploads = self.upload.is_some();
         // If launched, they would send results that are no longer awaited.
-        failures.iter().for_each(|failure| aggregator.store.record(failure));
+        failures
+            .iter()
+            .for_each(|failure| aggregator.store.record(failure));
         self.tell_authority(&aggregator.authority().certificate_pem(), publisher.pod);
         let at = &self.config.server;
-        let server = Server::bind(&authority(at.bind_address.trim_matches(['[', ']']), at.bind_port))?;
+        let server = Server::bind(&authority(
+            at.bind_address.trim_matches(['[', ']']),
+            at.bind_port,
+        ))?;
 
-        let Some(pod) = publisher.pod.or_else(|| self.definitions.is_empty().then_some(&Value::Null)) else {
+        let Some(pod) = publisher
+            .pod
+            .or_else(|| self.definitions.is_empty().then_some(&Value::Null))
+        else {
             bail!(
                 "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
@@ -183,7 +210,12 @@ impl ClusterRun<'_> {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");
             }
-            let timed_out = aggregator.status().plugins.iter().flatten().any(|entry| entry.timed_out);
+            let timed_out = aggregator
+                .status()
+                .plugins
+                .iter()
+                .flatten()
+                .any(|entry| entry.timed_out);
             let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
             for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
@@ -197,7 +229,11 @@ impl ClusterRun<'_> {
         };
         // A container being stopped could not send it any more, and the next one has more to report.
         let publish = |status: &status::Run| {
-            if stop.stopped() { Ok(()) } else { publisher.publish(status) }
+            if stop.stopped() {
+                Ok(())
+            } else {
+                publisher.publish(status)
+            }
         };
         let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
         if is_recorded {
@@ -220,7 +256,14 @@ impl ClusterRun<'_> {
             // The next container uploads it.
             return 0;
         }
-        last.upload = Some(if sent.is_ok() { status::COMPLETE } else { status::FAILED }.into());
+        last.upload = Some(
+            if sent.is_ok() {
+                status::COMPLETE
+            } else {
+                status::FAILED
+            }
+            .into(),
+        );
         last.error = sent.err().map(|error| format!("{error:#}"));
         if let Some(error) = &last.error {
             log::error!("{error}");
@@ -263,7 +306,8 @@ impl ClusterRun<'_> {
     /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without
     /// permission, the run continues, since it does not need it itself.
     fn tell_authority(&self, certificate: &str, pod: Option<&Value>) {
-        let mut data = json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
+        let mut data =
+            json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
         if let Some(pod) = pod.filter(|pod| names::claim(pod).is_some()) {
             // Another pod can continue the run if this one is lost.
             data[names::POD_KEY] = json!(names::bare(pod).to_string());
@@ -276,9 +320,12 @@ impl ClusterRun<'_> {
         });
         let (maps, namespace) = (&Resource::CONFIG_MAPS, &self.config.namespace);
         let told = match self.client.create(maps, namespace, &map) {
-            Err(error) if error.already_exists() => {
-                self.client.merge_patch(maps, namespace, names::AUTHORITY_MAP, &json!({"data": data}))
-            }
+            Err(error) if error.already_exists() => self.client.merge_patch(
+                maps,
+                namespace,
+                names::AUTHORITY_MAP,
+                &json!({"data": data}),
+            ),
             told => told,
         };
         if let Err(error) = told {
@@ -298,16 +345,19 @@ impl ClusterRun<'_> {
         let mut nodes = Vec::new();
         let mut list = || {
             nodes.clear();
-            self.client.each(&Resource::NODES, "", &Selector::all(), &mut |mut node| {
-                driver::cluster::shrink_node(&mut node);
-                nodes.push(node);
-                Ok(())
-            })
+            self.client
+                .each(&Resource::NODES, "", &Selector::all(), &mut |mut node| {
+                    driver::cluster::shrink_node(&mut node);
+                    nodes.push(node);
+                    Ok(())
+                })
         };
         let per_node = |definition: &Definition| definition.config.driver.is_per_node();
         let mut unseen = None;
         if self.definitions.iter().any(per_node) {
-            match rights.ask(&mut list, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden)) {
+            match rights.ask(&mut list, |answer| {
+                answer.as_ref().is_err_and(kube::Error::is_forbidden)
+            }) {
                 Ok(_) => {}
                 Err(error) if error.is_forbidden() => {
                     let why = format!(
@@ -331,7 +381,9 @@ impl ClusterRun<'_> {
             let (mut ids, others) =
                 driver::cluster::expected(definition, &self.config, &nodes, &self.config.uuid);
             if definition.config.driver == plugin::DriverKind::Nodes && ids.is_empty() {
-                let why = others.first_key_value().map(|(node, why)| format!(": on `{node}`, {why}"));
+                let why = others
+                    .first_key_value()
+                    .map(|(node, why)| format!(": on `{node}`, {why}"));
                 let why = format!("no node was chosen{}", why.unwrap_or_default());
                 failures.push(Failure::new(global.clone(), why));
                 ids.push(global);
@@ -384,7 +436,10 @@ impl ClusterRun<'_> {
             ),
             Err(error) if asked_for => Err(error),
             refused => {
-                let why = refused.err().map(|error| format!(": {error:#}")).unwrap_or_default();
+                let why = refused
+                    .err()
+                    .map(|error| format!(": {error:#}"))
+                    .unwrap_or_default();
                 log::warn!(
                     "workers share the certificate of their plugin: the run may not review tokens{why}"
                 );
@@ -408,7 +463,10 @@ impl ClusterRun<'_> {
             Ok(summary) => {
                 let more = summary.errors.len().saturating_sub(TOLD_TROUBLES);
                 if more > 0 {
-                    log::warn!("{more} more errors of the snapshot are listed in `{}`", layout::QUERY_ERRORS);
+                    log::warn!(
+                        "{more} more errors of the snapshot are listed in `{}`",
+                        layout::QUERY_ERRORS
+                    );
                 }
                 for trouble in summary.errors.iter().take(TOLD_TROUBLES) {
                     log::warn!(
@@ -433,10 +491,20 @@ impl ClusterRun<'_> {
         let kept = Redactor::new(&self.config.redaction).and_then(|redactor| {
             let redactor = redactor.as_ref();
             let (client, config) = (&self.client, &self.config);
-            Query { client, config, redactor, folder: run_dir, workers: 1 }.keep_logs(pod, stop)
+            Query {
+                client,
+                config,
+                redactor,
+                folder: run_dir,
+                workers: 1,
+            }
+            .keep_logs(pod, stop)
         });
         if let Err(error) = kept {
-            log::warn!("the logs of {} are lost: {error:#}", pod["metadata"]["name"]);
+            log::warn!(
+                "the logs of {} are lost: {error:#}",
+                pod["metadata"]["name"]
+            );
         }
     }
 
@@ -469,41 +537,72 @@ impl ClusterRun<'_> {
             self.folder.display()
         );
         log::error!("{error}");
-        status::Run { status: status::FAILED.into(), error: Some(error), ..status::Run::default() }
+        status::Run {
+            status: status::FAILED.into(),
+            error: Some(error),
+            ..status::Run::default()
+        }
     }
 
     /// This pod; by its labels where the host's name is not that of the pod.
     fn own_pod(&self) -> Option<Value> {
         let namespace = &self.config.namespace;
         let named = self.client.get(&Resource::PODS, namespace, &self.own_name);
-        let pod = named.map(Some).or_else(|_| state::find(&self.client, namespace));
-        pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}")).ok().flatten()
+        let pod = named
+            .map(Some)
+            .or_else(|_| state::find(&self.client, namespace));
+        pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}"))
+            .ok()
+            .flatten()
     }
 
     /// Identity that the cluster gives this run, one value per line: uid and version of its two config maps, which a
     /// recreated pod finds unchanged, and the uid of this pod.
     fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
         let of_map = |name: &str| {
-            let get = || self.client.get(&Resource::CONFIG_MAPS, &self.config.namespace, name);
-            let map = rights.ask(get, |answer| answer.as_ref().is_err_and(kube::Error::is_forbidden));
-            let map = map.map_err(|error| log::debug!("only this pod resumes the run: {error}")).ok()?;
+            let get = || {
+                self.client
+                    .get(&Resource::CONFIG_MAPS, &self.config.namespace, name)
+            };
+            let map = rights.ask(get, |answer| {
+                answer.as_ref().is_err_and(kube::Error::is_forbidden)
+            });
+            let map = map
+                .map_err(|error| log::debug!("only this pod resumes the run: {error}"))
+                .ok()?;
             let metadata = &map["metadata"];
-            Some(format!("{}@{}", metadata["uid"].as_str()?, metadata["resourceVersion"].as_str()?))
+            Some(format!(
+                "{}@{}",
+                metadata["uid"].as_str()?,
+                metadata["resourceVersion"].as_str()?
+            ))
         };
         let maps = of_map(names::CONFIG_MAP).zip(of_map(names::PLUGINS_MAP));
         let maps = maps.map(|(settings, plugins)| format!("{settings} {plugins}"));
-        maps.into_iter().chain(pod.map(str::to_owned)).collect::<Vec<_>>().join("\n")
+        maps.into_iter()
+            .chain(pod.map(str::to_owned))
+            .collect::<Vec<_>>()
+            .join("\n")
     }
 
     /// Interrupted run with this `identity`. A folder that outlives pods may contain others.
     fn interrupted(&self, identity: &str) -> Result<Option<String>> {
-        for entry in fs::read_dir(self.folder).at("cannot read", self.folder)?.flatten() {
+        for entry in fs::read_dir(self.folder)
+            .at("cannot read", self.folder)?
+            .flatten()
+        {
             let name = entry.file_name();
             let uuid = name.to_str().and_then(layout::run_of_state);
-            let Some(uuid) = uuid.filter(|uuid| config::is_run(uuid)) else { continue };
+            let Some(uuid) = uuid.filter(|uuid| config::is_run(uuid)) else {
+                continue;
+            };
             let known = small::read(&entry.path().join(layout::IDENTITY), MAX_IDENTITY_BYTES);
             let why = match known.and_then(small::text) {
-                Ok(known) if known.lines().any(|line| identity.lines().any(|own| own == line)) => {
+                Ok(known)
+                    if known
+                        .lines()
+                        .any(|line| identity.lines().any(|own| own == line)) =>
+                {
                     return Ok(Some(uuid.to_owned()));
                 }
                 Ok(_) => "this is another run".to_owned(),
@@ -527,7 +626,10 @@ impl ClusterRun<'_> {
                 fs::rename(&path, &aside)
             });
             match moved {
-                Ok(()) => log::info!("the archive of an earlier run is kept as `{}`", aside.display()),
+                Ok(()) => log::info!(
+                    "the archive of an earlier run is kept as `{}`",
+                    aside.display()
+                ),
                 Err(error) => log::warn!("cannot move `{}` aside: {error}", path.display()),
             }
         }
@@ -546,7 +648,10 @@ impl FreshPermissions<'_> {
     fn ask<T>(&self, mut ask: impl FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
         loop {
             let answer = ask();
-            if !is_refused(&answer) || Instant::now() >= self.settled || self.stop.wait(REFUSED_PAUSE) {
+            if !is_refused(&answer)
+                || Instant::now() >= self.settled
+                || self.stop.wait(REFUSED_PAUSE)
+            {
                 return answer;
             }
         }
@@ -561,11 +666,16 @@ pub(crate) fn aggregate(
 ) -> Result<bool> {
     let variable = |name: &str| std::env::var(name).ok();
     let host_name = sys::host_name();
-    let environment = config::Environment { variable: &variable, host_name: Some(host_name.clone()) };
+    let environment = config::Environment {
+        variable: &variable,
+        host_name: Some(host_name.clone()),
+    };
     let config = config::load(&environment)?;
     let folders = config.plugin_search_path.clone().unwrap_or_default();
-    let selected: Option<Vec<String>> =
-        config.plugins.as_ref().map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
+    let selected: Option<Vec<String>> = config
+        .plugins
+        .as_ref()
+        .map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
     let mut definitions = plugin::search(&folders, selected.as_deref())?;
     if variable("SONOBUOY_DISABLE_RECONCILIATION").as_deref() != Some("true") {
         for definition in &mut definitions {
@@ -630,5 +740,7 @@ fn status_service(
     }
     let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| names::STATUS_DIR.into());
     let opened = StatusService::open(Path::new(&certificates), port, folder);
-    opened.map_err(|error| log::error!("there will be no status service: {error:#}")).ok()
+    opened
+        .map_err(|error| log::error!("there will be no status service: {error:#}"))
+        .ok()
 }

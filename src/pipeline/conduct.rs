@@ -49,7 +49,10 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> Result<()> {
 
 /// Derives the identifier of a new run from the key of a new authority, so that no other authority can seal the archive of
 /// that name. A run that the configuration names keeps its name.
-pub(super) fn identify(config: &mut config::Run, definitions: &[Definition]) -> Result<Option<Authority>> {
+pub(super) fn identify(
+    config: &mut config::Run,
+    definitions: &[Definition],
+) -> Result<Option<Authority>> {
     if !config.uuid.is_empty() {
         return Ok(None);
     }
@@ -82,8 +85,15 @@ pub(super) fn server(
     config: &config::Run,
 ) -> Result<Server> {
     let authority = aggregator.authority();
-    let tls = server_config(&authority.certificate_pem(), &authority.server(host)?, guests)?;
-    Ok(bound.tls(tls).principal(plugin_of).limits(connections(&config.limits.connections)))
+    let tls = server_config(
+        &authority.certificate_pem(),
+        &authority.server(host)?,
+        guests,
+    )?;
+    Ok(bound
+        .tls(tls)
+        .principal(plugin_of)
+        .limits(connections(&config.limits.connections)))
 }
 
 /// Runs the plugins, then `finish`, which creates the archive as [`pack`](super::pack::pack) does, and
@@ -101,8 +111,9 @@ pub(super) fn run(
     let published = Stop::new();
     thread::scope(|scope| {
         let _published = StopOnDrop(&published);
-        base::thread("status")
-            .spawn_scoped(scope, || aggregator.publish(&published, |status| publish(status)))?;
+        base::thread("status").spawn_scoped(scope, || {
+            aggregator.publish(&published, |status| publish(status))
+        })?;
         let received = receive(server, driver, context, stop)
             .inspect_err(|error| stop.stop_because(format!("{error:#}")));
         let finished = finish().and_then(|finished| received.map(|()| finished));
@@ -118,7 +129,12 @@ pub(super) fn run(
 
 /// Serves workers while the plugins run. When this returns, no result changes any more: every upload
 /// has been stored or refused.
-fn receive(server: &Server, driver: &dyn Driver, context: &RunContext<'_>, stop: &Stop) -> Result<()> {
+fn receive(
+    server: &Server,
+    driver: &dyn Driver,
+    context: &RunContext<'_>,
+    stop: &Stop,
+) -> Result<()> {
     let aggregator = context.aggregator;
     let (serving, served) = (Stop::new(), Stop::new());
     let (findings, receiver) = sync_channel(FINDINGS);
@@ -140,11 +156,17 @@ fn receive(server: &Server, driver: &dyn Driver, context: &RunContext<'_>, stop:
             let _serving = StopOnDrop(&serving);
             launch(driver, context, &findings, stop);
         }
-        let grace = if stop.stopped() { Duration::ZERO } else { UPLOAD_GRACE };
+        let grace = if stop.stopped() {
+            Duration::ZERO
+        } else {
+            UPLOAD_GRACE
+        };
         if !served.wait(grace) {
             aggregator.store.close();
         }
-        serve.join().unwrap_or_else(|_| bail!("the aggregator panicked"))
+        serve
+            .join()
+            .unwrap_or_else(|_| bail!("the aggregator panicked"))
     })
 }
 
@@ -156,8 +178,12 @@ fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
         .copied()
         .or(definition.config.timeout)
         .map(|span| span.0);
-    own.or_else(|| u64::try_from(config.server.timeout_seconds).ok().map(Duration::from_secs))
-        .filter(|limit| !limit.is_zero())
+    own.or_else(|| {
+        u64::try_from(config.server.timeout_seconds)
+            .ok()
+            .map(Duration::from_secs)
+    })
+    .filter(|limit| !limit.is_zero())
 }
 
 /// How long all groups together may take; `None` if one of them has no limit.
@@ -165,16 +191,31 @@ fn total(config: &config::Run, definitions: &[Definition]) -> Option<Duration> {
     let mut groups: BTreeMap<i64, Duration> = BTreeMap::new();
     for definition in definitions {
         let group = groups.entry(definition.config.order).or_default();
-        let attempts = if definition.can_retry() { config.retry_failed } else { 0 };
-        let times = u32::try_from(attempts).unwrap_or_default().saturating_add(1);
+        let attempts = if definition.can_retry() {
+            config.retry_failed
+        } else {
+            0
+        };
+        let times = u32::try_from(attempts)
+            .unwrap_or_default()
+            .saturating_add(1);
         *group = limit(config, definition)?.saturating_mul(times).max(*group);
     }
-    Some(groups.values().fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)))
+    Some(
+        groups
+            .values()
+            .fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)),
+    )
 }
 
 /// Runs all plugins, and retries their failed tests. Returns when every result is in or replaced by an error, or at
 /// once on a stop.
-fn launch(driver: &dyn Driver, context: &RunContext<'_>, findings: &SyncSender<Finding>, stop: &Stop) {
+fn launch(
+    driver: &dyn Driver,
+    context: &RunContext<'_>,
+    findings: &SyncSender<Finding>,
+    stop: &Stop,
+) {
     let mut groups: BTreeMap<i64, Vec<&PluginLaunch<'_>>> = BTreeMap::new();
     let aggregator = context.aggregator;
     for plugin in &context.plugins {
@@ -182,19 +223,31 @@ fn launch(driver: &dyn Driver, context: &RunContext<'_>, findings: &SyncSender<F
         if let Err(error) = describe(plugin, context) {
             log::error!("plugin `{}`: {error:#}", plugin.definition.name());
         }
-        groups.entry(plugin.definition.config.order).or_default().push(plugin);
+        groups
+            .entry(plugin.definition.config.order)
+            .or_default()
+            .push(plugin);
     }
     for (order, mut group) in groups {
         if stop.stopped() {
             break;
         }
         group.sort_by_key(|plugin| plugin.definition.name());
-        let names: Vec<&str> = group.iter().map(|plugin| plugin.definition.name()).collect();
+        let names: Vec<&str> = group
+            .iter()
+            .map(|plugin| plugin.definition.name())
+            .collect();
         log::info!("starting plugins of order {order}: {}", names.join(", "));
-        let launch = |plugin: &PluginLaunch<'_>| launch_one(context, driver, plugin, findings, stop);
+        let launch =
+            |plugin: &PluginLaunch<'_>| launch_one(context, driver, plugin, findings, stop);
         each(aggregator, group.into_iter(), &launch);
-        let ended = context.plugins.iter().filter(|plugin| last_order(&context.plugins, plugin) == order);
-        each(aggregator, ended, &|plugin| context.retry_failed(plugin, launch, stop));
+        let ended = context
+            .plugins
+            .iter()
+            .filter(|plugin| last_order(&context.plugins, plugin) == order);
+        each(aggregator, ended, &|plugin| {
+            context.retry_failed(plugin, launch, stop)
+        });
     }
 }
 
@@ -224,14 +277,18 @@ fn each<'p>(
 fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Error) {
     let name = plugin.definition.name();
     let why = format!("plugin `{name}` could not be started: {error:#}");
-    aggregator.store.record(&Failure::new(ResultId::global(name), why));
+    aggregator
+        .store
+        .record(&Failure::new(ResultId::global(name), why));
 }
 
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
 fn last_order(plugins: &[PluginLaunch<'_>], plugin: &PluginLaunch<'_>) -> i64 {
     let definitions = plugins.iter().map(|plugin| plugin.definition);
     let own = definitions.filter(|one| one.whole() == plugin.definition.name());
-    own.map(|one| one.config.order).max().unwrap_or(plugin.definition.config.order)
+    own.map(|one| one.config.order)
+        .max()
+        .unwrap_or(plugin.definition.config.order)
 }
 
 /// Records an error for every result that did not arrive before the stop.
@@ -271,13 +328,23 @@ fn launch_one(
         }
         let limit = limit(context.config, plugin.definition);
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        if let (WaitOutcome::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit) {
-            let why = format!("no result within the time limit of {}", clock::duration(limit));
+        if let (WaitOutcome::TimeOver, Some(limit)) = (aggregator.wait(name, deadline, stop), limit)
+        {
+            let why = format!(
+                "no result within the time limit of {}",
+                clock::duration(limit)
+            );
             let status = aggregator.status();
-            let entry = status.plugins.iter().flatten().find(|entry| entry.plugin == name);
+            let entry = status
+                .plugins
+                .iter()
+                .flatten()
+                .find(|entry| entry.plugin == name);
             let test = entry.and_then(|entry| progress_view::running(entry.progress.as_deref()?));
             let why = test.map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
-            aggregator.store.record_end(&Failure::timed_out(ResultId::global(name), &why));
+            aggregator
+                .store
+                .record_end(&Failure::timed_out(ResultId::global(name), &why));
         }
     });
 }
@@ -285,7 +352,9 @@ fn launch_one(
 /// Writes the definition of a plugin, with the settings of its launch, into its folder.
 pub(super) fn describe(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()> {
     let config = context.config;
-    let dir = context.run_dir.join(layout::plugin(plugin.definition.name()));
+    let dir = context
+        .run_dir
+        .join(layout::plugin(plugin.definition.name()));
     fs::create_dir_all(&dir).at("cannot create", &dir)?;
     let description = json!({
         "Definition": plugin.definition.to_value(),

@@ -82,14 +82,21 @@ impl LocalRun<'_> {
         let started = SystemTime::now();
         self.config.version = VERSION.into();
         let work = self.work_dir();
-        sys::dir_builder(0o700).create(&work).at("cannot create", &work)?;
+        sys::dir_builder(0o700)
+            .create(&work)
+            .at("cannot create", &work)?;
         let authority = self.authority.take();
         let ended = self.run_in(&work, authority, started, watch, stop);
         logger::untee();
-        let keep = self.definitions.iter().any(|definition| definition.config.skip_cleanup);
+        let keep = self
+            .definitions
+            .iter()
+            .any(|definition| definition.config.skip_cleanup);
         match &ended {
             Err(_) => log::warn!("the files of the run remain in `{}`", work.display()),
-            Ok(_) if keep => log::info!("a plugin asks to skip cleanup: `{}` stays", work.display()),
+            Ok(_) if keep => {
+                log::info!("a plugin asks to skip cleanup: `{}` stays", work.display())
+            }
             Ok(_) => {
                 if let Err(error) = fs::remove_dir_all(&work) {
                     log::warn!("cannot remove `{}`: {error}", work.display());
@@ -114,7 +121,10 @@ impl LocalRun<'_> {
         settings.publish_every = PUBLISH_EVERY;
         let nodes = nodes(self.nodes);
         let expected = |definition: &Definition| match definition.config.driver.is_per_node() {
-            true => nodes.iter().map(|node| ResultId::on_node(definition.name(), node.as_str())).collect(),
+            true => nodes
+                .iter()
+                .map(|node| ResultId::on_node(definition.name(), node.as_str()))
+                .collect(),
             false => vec![ResultId::global(definition.name())],
         };
         let expected: Vec<Vec<ResultId>> = self.definitions.iter().map(expected).collect();
@@ -171,15 +181,29 @@ impl LocalRun<'_> {
         let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
         // A plugin that skips cleanup keeps the files of the run, but not the run's keys.
         aggregator.store.discard_state();
-        Ok(Ended { archive, errors, authority: authority.certificate_pem() })
+        Ok(Ended {
+            archive,
+            errors,
+            authority: authority.certificate_pem(),
+        })
     }
 }
 
 /// The names of `count` nodes: this machine's name, then the same with a number.
 fn nodes(count: usize) -> Vec<String> {
     let name = sys::host_name().to_lowercase();
-    let name = if name.is_empty() || name == "(none)" { "localhost".into() } else { name };
+    let name = if name.is_empty() || name == "(none)" {
+        "localhost".into()
+    } else {
+        name
+    };
     (1..=count.max(1))
-        .map(|number| if number == 1 { name.clone() } else { format!("{name}-{number}") })
+        .map(|number| {
+            if number == 1 {
+                name.clone()
+            } else {
+                format!("{name}-{number}")
+            }
+        })
         .collect()
 }

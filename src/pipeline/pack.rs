@@ -68,8 +68,15 @@ fn pack_once(
     let mut errors = process_all(context);
     // Processing adds to the log.
     redact(run_dir, redactor)?;
-    let names: Vec<&str> = context.wholes().map(|plugin| plugin.definition.name()).collect();
-    let info = if names.is_empty() { json!({}) } else { json!({ "plugins": names }) };
+    let names: Vec<&str> = context
+        .wholes()
+        .map(|plugin| plugin.definition.name())
+        .collect();
+    let info = if names.is_empty() {
+        json!({})
+    } else {
+        json!({ "plugins": names })
+    };
     write_json(&run_dir.join(layout::INFO), &info)?;
     let received = context.aggregator.store.lock().received();
     write_json(&run_dir.join(layout::RECEIVED), &json!(received))?;
@@ -85,7 +92,12 @@ fn pack_once(
     logger::untee();
     let (file, packed) = archive::pack_file(run_dir, &path).context("cannot write the archive")?;
     let (size, sha256) = (packed.size, packed.sha256);
-    let statement = Statement { run: uuid.to_owned(), name: name.clone(), size, sha256: sha256.clone() };
+    let statement = Statement {
+        run: uuid.to_owned(),
+        name: name.clone(),
+        size,
+        sha256: sha256.clone(),
+    };
     let seal = context.aggregator.authority().seal(&statement)?;
     let parts = layout::seal(&path);
     let write = || {
@@ -102,11 +114,22 @@ fn pack_once(
             parts.iter().for_each(|part| drop(fs::remove_file(part)));
             return Err(error);
         }
-        log::error!("{error:#}; the archive is complete, but may be lost if this machine crashes now");
+        log::error!(
+            "{error:#}; the archive is complete, but may be lost if this machine crashes now"
+        );
         errors += 1;
     }
     let created = clock::rfc3339(SystemTime::now());
-    Ok((path, status::Archive { name, created, sha256, size }, errors))
+    Ok((
+        path,
+        status::Archive {
+            name,
+            created,
+            sha256,
+            size,
+        },
+        errors,
+    ))
 }
 
 /// Removes archives that the same run packed before it was interrupted and resumed.
@@ -136,7 +159,10 @@ fn leave_out_unreadable(context: &RunContext<'_>) -> usize {
         if let Err(error) = store.discard(path) {
             log::error!("{error:#}");
         }
-        store.lose_file(path, &format!("the aggregator cannot read `{name}`: {error}"));
+        store.lose_file(
+            path,
+            &format!("the aggregator cannot read `{name}`: {error}"),
+        );
     }
     unreadable.len()
 }
@@ -190,30 +216,59 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()
                 .store
                 .lock()
                 .processed(name, |_| Some((FAILED.into(), [(FAILED.into(), 1)].into())));
-            process::unprocessed(&dir, &rules, &format!("its results could not be processed: {error:#}"))?;
+            process::unprocessed(
+                &dir,
+                &rules,
+                &format!("its results could not be processed: {error:#}"),
+            )?;
             return Err(error);
         }
     };
-    let of =
-        |name: &str| outcome.of_node(name).map(|outcome| (outcome.status.clone(), outcome.counts.clone()));
-    context.aggregator.store.lock().processed(name, |id| match id.is_global() {
-        true => Some((outcome.status.clone(), outcome.counts.clone())),
-        false => of(&id.node),
-    });
+    let of = |name: &str| {
+        outcome
+            .of_node(name)
+            .map(|outcome| (outcome.status.clone(), outcome.counts.clone()))
+    };
+    context
+        .aggregator
+        .store
+        .lock()
+        .processed(name, |id| match id.is_global() {
+            true => Some((outcome.status.clone(), outcome.counts.clone())),
+            false => of(&id.node),
+        });
     for part in rules.parts.iter().chain(&rules.attempts) {
-        context.aggregator.store.lock().processed(part, |_| of(part));
+        context
+            .aggregator
+            .store
+            .lock()
+            .processed(part, |_| of(part));
     }
-    ensure!(outcome.missing == 0, "files of {} expected results are missing", outcome.missing);
+    ensure!(
+        outcome.missing == 0,
+        "files of {} expected results are missing",
+        outcome.missing
+    );
     Ok(())
 }
 
 /// Hides secrets in the current files of a run's folder, and records the counts.
 fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> Result<()> {
-    let Some(redactor) = redactor else { return Ok(()) };
+    let Some(redactor) = redactor else {
+        return Ok(());
+    };
     redact_json(&run_dir.join(layout::CONFIG), redactor)?;
-    for plugin in fs::read_dir(run_dir.join(layout::PLUGINS)).into_iter().flatten().flatten() {
+    for plugin in fs::read_dir(run_dir.join(layout::PLUGINS))
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         redact_json(&plugin.path().join(layout::DEFINITIONS[0]), redactor)?;
-        for node in fs::read_dir(plugin.path().join(layout::ERRORS)).into_iter().flatten().flatten() {
+        for node in fs::read_dir(plugin.path().join(layout::ERRORS))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
             redact_json(&node.path().join(layout::ERROR_FILE), redactor)?;
         }
     }
@@ -243,9 +298,17 @@ fn redact_log(path: &Path, redactor: &Redactor) -> Result<()> {
         return Ok(());
     }
     let edit = || {
-        let (mut input, mut out) = (BufReader::new(File::open(path)?), BufWriter::new(File::create(&part)?));
+        let (mut input, mut out) = (
+            BufReader::new(File::open(path)?),
+            BufWriter::new(File::create(&part)?),
+        );
         let (mut lines, mut line) = (redactor.lines(), Vec::new());
-        while input.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut line)? > 0 {
+        while input
+            .by_ref()
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line)?
+            > 0
+        {
             out.write_all(lines.line(&String::from_utf8_lossy(&line)).as_bytes())?;
             line.clear();
         }
@@ -258,7 +321,10 @@ fn redact_log(path: &Path, redactor: &Redactor) -> Result<()> {
 
 /// Writes the explanation if every result in `received` is an error.
 fn explain(received: &[Received], run_dir: &Path) -> Result<()> {
-    let events: Option<Vec<Event>> = received.iter().map(|result| event(result, run_dir)).collect();
+    let events: Option<Vec<Event>> = received
+        .iter()
+        .map(|result| event(result, run_dir))
+        .collect();
     match events {
         Some(events) if !events.is_empty() => {
             write_json(&run_dir.join(layout::WHY), &json!(Why::new(events)))
@@ -269,14 +335,32 @@ fn explain(received: &[Received], run_dir: &Path) -> Result<()> {
 
 /// The error in place of a result; none if the result arrived.
 fn event(result: &Received, run_dir: &Path) -> Option<Event> {
-    let Received { plugin, node, receipt, .. } = result;
+    let Received {
+        plugin,
+        node,
+        receipt,
+        ..
+    } = result;
     let time = receipt.failed.clone()?;
-    let path = run_dir.join(layout::plugin(plugin)).join(layout::ERRORS).join(node).join(layout::ERROR_FILE);
-    let report =
-        small::read(&path, MAX_ERROR_BYTES).ok().and_then(|bytes| base::json::from_slice(&bytes).ok());
-    let error = report.as_ref().and_then(serde_json::Value::as_object).map(Failure::error_in);
+    let path = run_dir
+        .join(layout::plugin(plugin))
+        .join(layout::ERRORS)
+        .join(node)
+        .join(layout::ERROR_FILE);
+    let report = small::read(&path, MAX_ERROR_BYTES)
+        .ok()
+        .and_then(|bytes| base::json::from_slice(&bytes).ok());
+    let error = report
+        .as_ref()
+        .and_then(serde_json::Value::as_object)
+        .map(Failure::error_in);
     let error = error.unwrap_or_default().to_owned();
-    Some(Event { time, plugin: plugin.clone(), node: node.clone(), error })
+    Some(Event {
+        time,
+        plugin: plugin.clone(),
+        node: node.clone(),
+        error,
+    })
 }
 
 /// Writes compact JSON without a newline, like all small files of an archive.
@@ -294,8 +378,16 @@ mod tests {
         std::fs::create_dir_all(folder.join("meta")).unwrap();
         let errors = folder.join("plugins/p/errors/n1");
         std::fs::create_dir_all(&errors).unwrap();
-        std::fs::write(errors.join("error.json"), r#"{"error": "no route to host"}"#).unwrap();
-        let result = |node: &str| Received { plugin: "p".into(), node: node.into(), ..Received::default() };
+        std::fs::write(
+            errors.join("error.json"),
+            r#"{"error": "no route to host"}"#,
+        )
+        .unwrap();
+        let result = |node: &str| Received {
+            plugin: "p".into(),
+            node: node.into(),
+            ..Received::default()
+        };
         let (mut failed, mut came) = (result("n1"), result("n2"));
         failed.receipt.failed = Some("2026-01-01T00:00:00Z".into());
         came.receipt.arrived = Some("2026-01-01T00:00:00Z".into());
@@ -311,6 +403,11 @@ mod tests {
         assert_eq!(why["results"], 1);
         assert_eq!(why["first"]["error"], "no route to host");
         assert_eq!(why["causes"][0]["nodes"], 1);
-        assert!(why["causes"][0]["remedy"].as_str().unwrap().contains("routes"));
+        assert!(
+            why["causes"][0]["remedy"]
+                .as_str()
+                .unwrap()
+                .contains("routes")
+        );
     }
 }

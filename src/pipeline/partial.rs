@@ -13,9 +13,15 @@ use base::{archive, sys};
 /// Packs the run under way in `folder`, and lowers the priority of the calling thread for good.
 pub(crate) fn pack_partial<W: Write>(folder: &Path, out: W) -> anyhow::Result<W> {
     let entries = fs::read_dir(folder).at("cannot read", folder)?;
-    let runs = entries.flatten().map(|entry| entry.path()).filter(|path| path.join(layout::META).is_dir());
+    let runs = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.join(layout::META).is_dir());
     let Some(run) = runs.max() else {
-        bail!("no unfinished run in `{}`; fetch a finished one without --partial", folder.display());
+        bail!(
+            "no unfinished run in `{}`; fetch a finished one without --partial",
+            folder.display()
+        );
     };
     // Uploads go first: what is fetched here is read once, and often soon out of date.
     sys::yield_to_others();

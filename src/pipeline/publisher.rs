@@ -46,7 +46,13 @@ pub(super) struct StatusPublisher<'a> {
 impl<'a> StatusPublisher<'a> {
     pub(super) fn new(run: &'a ClusterRun<'a>, pod: Option<&'a Value>) -> Self {
         let (created, unpublished, keeps_last) = Default::default();
-        Self { run, pod, created, unpublished, keeps_last }
+        Self {
+            run,
+            pod,
+            created,
+            unpublished,
+            keeps_last,
+        }
     }
 
     /// Writes the status into the annotation of the pod.
@@ -80,10 +86,11 @@ impl<'a> StatusPublisher<'a> {
                 log::warn!("{error:#}");
             }
         }
-        let patch =
-            json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
+        let patch = json!({"metadata": {"annotations": {(ANNOTATION_STATUS): serde_json::to_string(&short)?}}});
         let namespace = &self.run.config.namespace;
-        self.run.client.merge_patch(&Resource::PODS, namespace, pod.name(), &patch)?;
+        self.run
+            .client
+            .merge_patch(&Resource::PODS, namespace, pod.name(), &patch)?;
         self.tell(pod, status);
         Ok(())
     }
@@ -123,15 +130,23 @@ impl<'a> StatusPublisher<'a> {
         let entries = run.plugins.as_deref().unwrap_or_default();
         if !entries.is_empty() {
             let plugins: HashSet<_> = entries.iter().map(|entry| &entry.plugin).collect();
-            let text = format!("{} results of {} plugins are expected", entries.len(), plugins.len());
+            let text = format!(
+                "{} results of {} plugins are expected",
+                entries.len(),
+                plugins.len()
+            );
             self.create(pod, "Normal", "Started", "", &text);
         }
         for (reason, lost) in [("NodeLost", true), ("PluginFailed", false)] {
             let is_lost = |entry: &status::Entry| entry.lost.as_ref().is_some_and(|lost| !lost.pod);
-            let failed =
-                entries.iter().filter(|entry| entry.status == status::FAILED && is_lost(entry) == lost);
+            let failed = entries
+                .iter()
+                .filter(|entry| entry.status == status::FAILED && is_lost(entry) == lost);
             let failed = failed.cloned().collect();
-            for trouble in troubles(&Run { plugins: Some(failed), ..Run::default() }) {
+            for trouble in troubles(&Run {
+                plugins: Some(failed),
+                ..Run::default()
+            }) {
                 // Causes may name pods, so that no two are the same.
                 let key = if lost { &trouble.cause } else { &trouble.task };
                 self.create(pod, "Warning", reason, key, &sentence(&trouble, MAX_PLACES));
@@ -139,10 +154,22 @@ impl<'a> StatusPublisher<'a> {
         }
         match run.status.as_str() {
             status::COMPLETE => {
-                self.create(pod, "Normal", "Complete", "", &format!("the archive is `{}`", run.archive.name));
+                self.create(
+                    pod,
+                    "Normal",
+                    "Complete",
+                    "",
+                    &format!("the archive is `{}`", run.archive.name),
+                );
             }
             status::FAILED => {
-                self.create(pod, "Warning", "Failed", "", run.error.as_deref().unwrap_or_default());
+                self.create(
+                    pod,
+                    "Warning",
+                    "Failed",
+                    "",
+                    run.error.as_deref().unwrap_or_default(),
+                );
             }
             _ => {}
         }
@@ -152,7 +179,10 @@ impl<'a> StatusPublisher<'a> {
     /// is only logged at debug level, since the status has the same information.
     fn create(&self, pod: &Value, kind: &str, reason: &str, key: &str, message: &str) {
         let (pod, uid, namespace) = (pod.name(), uid(pod), &self.run.config.namespace);
-        let name = format!("{pod}.{}", hex(&sha256(format!("{uid} {reason} {key}")).as_ref()[..8]));
+        let name = format!(
+            "{pod}.{}",
+            hex(&sha256(format!("{uid} {reason} {key}")).as_ref()[..8])
+        );
         {
             let mut created = lock(&self.created);
             if created.len() >= MAX_EVENTS || !created.insert(name.clone()) {

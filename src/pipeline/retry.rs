@@ -22,8 +22,16 @@ use client::protocol::ResultId;
 /// All attempts that a run may need, in their order.
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
     let numbers = 1..=u32::try_from(config.retry_failed).unwrap_or_default();
-    let retried = definitions.iter().filter(|definition| definition.can_retry());
-    retried.flat_map(|definition| numbers.clone().map(move |number| attempt(definition, number))).collect()
+    let retried = definitions
+        .iter()
+        .filter(|definition| definition.can_retry());
+    retried
+        .flat_map(|definition| {
+            numbers
+                .clone()
+                .map(move |number| attempt(definition, number))
+        })
+        .collect()
 }
 
 fn attempt(definition: &Definition, number: u32) -> Definition {
@@ -38,7 +46,11 @@ pub(super) fn launches(
     definitions: &[Definition],
     expected: impl IntoIterator<Item = Vec<ResultId>>,
 ) -> Vec<PluginLaunch<'_>> {
-    definitions.iter().zip(expected).map(|(definition, ids)| PluginLaunch { definition, ids }).collect()
+    definitions
+        .iter()
+        .zip(expected)
+        .map(|(definition, ids)| PluginLaunch { definition, ids })
+        .collect()
 }
 
 impl RunContext<'_> {
@@ -50,7 +62,11 @@ impl RunContext<'_> {
         stop: &Stop,
     ) {
         let name = plugin.definition.name();
-        for attempt in self.attempts.iter().filter(|attempt| attempt.whole() == name) {
+        for attempt in self
+            .attempts
+            .iter()
+            .filter(|attempt| attempt.whole() == name)
+        {
             if stop.stopped() {
                 return;
             }
@@ -63,12 +79,17 @@ impl RunContext<'_> {
                 continue;
             }
             let again = self.failed(plugin).and_then(|failed| {
-                let Some(definition) = focused(attempt, &failed) else { return Ok(false) };
+                let Some(definition) = focused(attempt, &failed) else {
+                    return Ok(false);
+                };
                 log::info!(
                     "plugin `{name}`: {} of its tests failed, and are started again as `{own}`",
                     failed.len()
                 );
-                let attempt = PluginLaunch { definition: &definition, ids: vec![ResultId::global(own)] };
+                let attempt = PluginLaunch {
+                    definition: &definition,
+                    ids: vec![ResultId::global(own)],
+                };
                 describe(&attempt, self)?;
                 self.aggregator.store.expect(&attempt.ids[0])?;
                 launch(&attempt);
@@ -78,7 +99,9 @@ impl RunContext<'_> {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    return log::warn!("plugin `{name}`: its failed tests are not started again: {error:#}");
+                    return log::warn!(
+                        "plugin `{name}`: its failed tests are not started again: {error:#}"
+                    );
                 }
             }
         }
@@ -86,14 +109,22 @@ impl RunContext<'_> {
 
     /// Plugins that are not parts of others.
     pub(super) fn wholes(&self) -> impl Iterator<Item = &PluginLaunch<'_>> {
-        self.plugins.iter().filter(|plugin| plugin.definition.config.part_of.is_none())
+        self.plugins
+            .iter()
+            .filter(|plugin| plugin.definition.config.part_of.is_none())
     }
 
     /// Plugins to remove after the run.
     pub(super) fn to_remove(&self) -> impl Iterator<Item = &Definition> {
-        let attempts =
-            self.attempts.iter().filter(|attempt| self.aggregator.store.lock().expects(attempt.name()));
-        let all = self.plugins.iter().map(|plugin| plugin.definition).chain(attempts);
+        let attempts = self
+            .attempts
+            .iter()
+            .filter(|attempt| self.aggregator.store.lock().expects(attempt.name()));
+        let all = self
+            .plugins
+            .iter()
+            .map(|plugin| plugin.definition)
+            .chain(attempts);
         all.filter(|plugin| !plugin.config.skip_cleanup)
     }
 
@@ -102,30 +133,46 @@ impl RunContext<'_> {
         let config = &plugin.definition.config;
         let name = plugin.definition.name();
         let own = |definitions: Vec<&Definition>| {
-            let own = definitions.into_iter().filter(|one| one.config.part_of.as_deref() == Some(name));
+            let own = definitions
+                .into_iter()
+                .filter(|one| one.config.part_of.as_deref() == Some(name));
             own.map(|one| one.name().to_owned())
                 .filter(|one| self.aggregator.store.lock().expects(one))
                 .collect()
         };
         let expected = self.aggregator.store.lock().received().into_iter();
-        let expected = expected.map(|Received { plugin, node, error, receipt }| Expected {
-            plugin,
-            node,
-            error,
-            dropped: receipt.dropped,
-        });
+        let expected = expected.map(
+            |Received {
+                 plugin,
+                 node,
+                 error,
+                 receipt,
+             }| Expected {
+                plugin,
+                node,
+                error,
+                dropped: receipt.dropped,
+            },
+        );
         let limit = self.config.limits.processing.time;
         ReadingRules {
             name: name.to_owned(),
             per_node: config.driver.is_per_node(),
             format: config.result_format.clone(),
             files: config.result_files.clone(),
-            parts: own(self.plugins.iter().map(|plugin| plugin.definition).collect()),
+            parts: own(self
+                .plugins
+                .iter()
+                .map(|plugin| plugin.definition)
+                .collect()),
             attempts: own(self.attempts.iter().collect()),
             expected: expected.collect(),
             limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
             resumed: match name {
-                builtin::E2E => (self.config.resumes.clone(), self.config.resumed_tests.clone()),
+                builtin::E2E => (
+                    self.config.resumes.clone(),
+                    self.config.resumed_tests.clone(),
+                ),
                 _ => Default::default(),
             },
         }
@@ -134,7 +181,10 @@ impl RunContext<'_> {
     /// The tests that have failed in every attempt so far.
     fn failed(&self, plugin: &PluginLaunch<'_>) -> anyhow::Result<BTreeSet<String>> {
         let dir = self.run_dir.join(layout::plugin(plugin.definition.name()));
-        if ![layout::RESULTS, layout::ERRORS].iter().any(|part| dir.join(part).is_dir()) {
+        if ![layout::RESULTS, layout::ERRORS]
+            .iter()
+            .any(|part| dir.join(part).is_dir())
+        {
             return Ok(BTreeSet::new());
         }
         let rules = self.rules(plugin);
@@ -144,7 +194,10 @@ impl RunContext<'_> {
         let names = report::failed_in(file)?;
         // Temporary until the run is processed.
         fs::remove_file(&tree).at("cannot remove", &tree)?;
-        Ok(names.into_iter().map(|name| name.trim().to_owned()).collect())
+        Ok(names
+            .into_iter()
+            .map(|name| name.trim().to_owned())
+            .collect())
     }
 }
 
@@ -180,12 +233,28 @@ mod tests {
         let mut each_node = plugin("junit", FOCUS);
         each_node.config.driver = DriverKind::DaemonSet;
         let part = attempt(&plugin("junit", FOCUS), 1);
-        let all = [plugin("junit", FOCUS), plugin("raw", FOCUS), plugin("junit", "FOCUS"), each_node, part];
-        let config = config::Run { retry_failed: 2, ..config::Run::standard() };
+        let all = [
+            plugin("junit", FOCUS),
+            plugin("raw", FOCUS),
+            plugin("junit", "FOCUS"),
+            each_node,
+            part,
+        ];
+        let config = config::Run {
+            retry_failed: 2,
+            ..config::Run::standard()
+        };
         let attempts = attempts(&config, &all);
-        let names: Vec<_> = attempts.iter().map(|one| (one.name(), one.whole())).collect();
+        let names: Vec<_> = attempts
+            .iter()
+            .map(|one| (one.name(), one.whole()))
+            .collect();
         assert_eq!(names, [("p-retry-1", "p"), ("p-retry-2", "p")]);
-        assert!(attempts.iter().all(|one| layout::is_attempt(one.name(), "p")));
+        assert!(
+            attempts
+                .iter()
+                .all(|one| layout::is_attempt(one.name(), "p"))
+        );
         assert_eq!(super::attempts(&config::Run::standard(), &all), []);
     }
 
@@ -194,10 +263,14 @@ mod tests {
         let mut definition = plugin("junit", FOCUS);
         definition.set_env([(PARALLEL, "y")]);
         let attempt = focused(&definition, &["b".to_owned()].into()).unwrap();
-        assert_eq!((attempt.env(PARALLEL), attempt.env(FOCUS)), (Some("false"), Some("(^| )(b)$")));
+        assert_eq!(
+            (attempt.env(PARALLEL), attempt.env(FOCUS)),
+            (Some("false"), Some("(^| )(b)$"))
+        );
         assert_eq!(focused(&definition, &BTreeSet::new()), None);
-        let many: BTreeSet<String> =
-            (0..10_000).map(|number| format!("a rather long name {number}")).collect();
+        let many: BTreeSet<String> = (0..10_000)
+            .map(|number| format!("a rather long name {number}"))
+            .collect();
         assert_eq!(focused(&definition, &many), None);
     }
 }

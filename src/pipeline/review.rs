@@ -50,14 +50,25 @@ pub(super) fn audience(config: &config::Run) -> String {
 impl ClusterReviewer {
     /// Pod that holds a token, from the watches, else from the server.
     fn seat(&self, claims: &Claims) -> Result<Seat, ReviewError> {
-        if let Some(seat) = self.roster.seat(&claims.uid).filter(|seat| !seat.node.is_empty()) {
+        if let Some(seat) = self
+            .roster
+            .seat(&claims.uid)
+            .filter(|seat| !seat.node.is_empty())
+        {
             return Ok(seat);
         }
         let gone = || ReviewError::Stranger(format!("the pod `{}` is gone", claims.pod));
-        let pod = match self.client.get(&Resource::PODS, &self.config.namespace, &claims.pod) {
+        let pod = match self
+            .client
+            .get(&Resource::PODS, &self.config.namespace, &claims.pod)
+        {
             Ok(pod) => pod,
             Err(error) if error.is_not_found() => return Err(gone()),
-            Err(error) => return Err(ReviewError::Unavailable(format!("cannot look up a pod: {error}"))),
+            Err(error) => {
+                return Err(ReviewError::Unavailable(format!(
+                    "cannot look up a pod: {error}"
+                )));
+            }
         };
         let (uid, seat) = Seat::of(&pod).ok_or_else(|| self.stranger(claims))?;
         if uid != claims.uid {
@@ -65,7 +76,11 @@ impl ClusterReviewer {
         }
         let object = object_name(self.plugin(&seat, claims)?, &seat.session);
         let is_own = is_own(&pod["metadata"]["ownerReferences"], &object, &self.owner);
-        if is_own { Ok(seat) } else { Err(self.stranger(claims)) }
+        if is_own {
+            Ok(seat)
+        } else {
+            Err(self.stranger(claims))
+        }
     }
 
     fn plugin(&self, seat: &Seat, claims: &Claims) -> Result<&Definition, ReviewError> {
@@ -94,36 +109,51 @@ impl Reviewer for ClusterReviewer {
             "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         });
-        let answer = self.client.create(&Resource::TOKEN_REVIEWS, "", &review).map_err(|error| {
-            ReviewError::Unavailable(format!("the API server does not review tokens: {error}"))
-        })?;
+        let answer = self
+            .client
+            .create(&Resource::TOKEN_REVIEWS, "", &review)
+            .map_err(|error| {
+                ReviewError::Unavailable(format!("the API server does not review tokens: {error}"))
+            })?;
         let claims = Claims::read(&answer["status"], &audience, &self.config.namespace)?;
         let seat = self.seat(&claims)?;
         let plugin = self.plugin(&seat, &claims)?;
         if claims.node.as_ref().is_some_and(|node| *node != seat.node) {
-            let why =
-                format!("the token of the pod `{}` is for another node than `{}`", claims.pod, seat.node);
+            let why = format!(
+                "the token of the pod `{}` is for another node than `{}`",
+                claims.pod, seat.node
+            );
             return Err(ReviewError::Stranger(why));
         }
         // An unknown address may be that of a tunnel; an address of another pod cannot be this pod's.
         let address = address.to_canonical().to_string();
         if self.roster.is_elsewhere(&claims.uid, &seat, &address) {
-            let why =
-                format!("the token of the pod `{}` came from {address}, which is another pod's", claims.pod);
+            let why = format!(
+                "the token of the pod `{}` came from {address}, which is another pod's",
+                claims.pod
+            );
             return Err(ReviewError::Stranger(why));
         }
         let id = match plugin.config.driver.is_per_node() {
             true => ResultId::on_node(plugin.name(), &seat.node),
             false => ResultId::global(plugin.name()),
         };
-        Ok(Holder { id, pod: claims.uid })
+        Ok(Holder {
+            id,
+            pod: claims.uid,
+        })
     }
 }
 
 /// Whether a token claims `audience`. Only its issuer can confirm that.
 fn is_for(token: &str, audience: &str) -> bool {
-    let claims = token.split('.').nth(1).and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
-    let claims = claims.and_then(|claims| serde_json::from_slice::<Value>(&claims).ok()).unwrap_or_default();
+    let claims = token
+        .split('.')
+        .nth(1)
+        .and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
+    let claims = claims
+        .and_then(|claims| serde_json::from_slice::<Value>(&claims).ok())
+        .unwrap_or_default();
     match &claims["aud"] {
         Value::Array(list) => list.iter().any(|known| known == audience),
         one => one == audience,
@@ -142,34 +172,59 @@ struct Claims {
 impl Claims {
     fn read(status: &Value, audience: &str, namespace: &str) -> Result<Self, ReviewError> {
         if status["authenticated"] != true {
-            let why = status["error"].as_str().unwrap_or("it has ended, or its pod is gone");
-            return Err(ReviewError::Unknown(format!("the token was rejected: {why}")));
+            let why = status["error"]
+                .as_str()
+                .unwrap_or("it has ended, or its pod is gone");
+            return Err(ReviewError::Unknown(format!(
+                "the token was rejected: {why}"
+            )));
         }
         // A server without support for audiences would accept a token issued for any.
-        if !status["audiences"].as_array().is_some_and(|list| list.iter().any(|known| known == audience)) {
-            return Err(ReviewError::Unknown(format!("the token is not for `{audience}`")));
+        if !status["audiences"]
+            .as_array()
+            .is_some_and(|list| list.iter().any(|known| known == audience))
+        {
+            return Err(ReviewError::Unknown(format!(
+                "the token is not for `{audience}`"
+            )));
         }
         let user = &status["user"];
         let name = user["username"].as_str().unwrap_or_default();
-        let account = name.strip_prefix(ACCOUNT).and_then(|account| account.split_once(':'));
+        let account = name
+            .strip_prefix(ACCOUNT)
+            .and_then(|account| account.split_once(':'));
         if account.is_none_or(|(of, _)| of != namespace) {
             return Err(ReviewError::Stranger(format!(
                 "`{name}` is not an account of namespace `{namespace}`"
             )));
         }
-        let extra = |key: &str| match user["extra"][format!("{EXTRA}{key}")].as_array().map(Vec::as_slice) {
-            Some([only]) => only.as_str().filter(|text| !text.is_empty()).map(str::to_owned),
+        let extra = |key: &str| match user["extra"][format!("{EXTRA}{key}")]
+            .as_array()
+            .map(Vec::as_slice)
+        {
+            Some([only]) => only
+                .as_str()
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned),
             _ => None,
         };
         match (extra("pod-name"), extra("pod-uid")) {
-            (Some(pod), Some(uid)) => Ok(Self { pod, uid, node: extra("node-name") }),
-            _ => Err(ReviewError::Stranger("the token is not one of a pod".into())),
+            (Some(pod), Some(uid)) => Ok(Self {
+                pod,
+                uid,
+                node: extra("node-name"),
+            }),
+            _ => Err(ReviewError::Stranger(
+                "the token is not one of a pod".into(),
+            )),
         }
     }
 }
 
 /// A new token for each result, for the pods of one machine.
-pub(super) fn tokens(ids: impl Iterator<Item = ResultId>) -> anyhow::Result<BTreeMap<ResultId, String>> {
+pub(super) fn tokens(
+    ids: impl Iterator<Item = ResultId>,
+) -> anyhow::Result<BTreeMap<ResultId, String>> {
     ids.map(|id| Ok((id, hex(random::<[u8; 32]>()?)))).collect()
 }
 
@@ -183,9 +238,12 @@ impl Reviewer for KnownTokens {
 
     fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
         let known = self.0.iter().find(|(_, known)| *known == token);
-        let (id, _) =
-            known.ok_or_else(|| ReviewError::Unknown("the token does not belong to this run".into()))?;
-        Ok(Holder { id: id.clone(), pod: id.to_string() })
+        let (id, _) = known
+            .ok_or_else(|| ReviewError::Unknown("the token does not belong to this run".into()))?;
+        Ok(Holder {
+            id: id.clone(),
+            pod: id.to_string(),
+        })
     }
 }
 
@@ -240,7 +298,10 @@ mod tests {
         };
         let key = |name: &str| format!("authentication.kubernetes.io/{name}");
         assert_eq!(read(&|_| {}), Ok(claims(Some("n1"))));
-        assert_eq!(read(&|status| status["user"]["extra"][key("node-name")] = json!(null)), Ok(claims(None)));
+        assert_eq!(
+            read(&|status| status["user"]["extra"][key("node-name")] = json!(null)),
+            Ok(claims(None))
+        );
         for (words, change) in [
             (
                 "rejected: expired",
@@ -252,32 +313,52 @@ mod tests {
             ("not for `sonobuoy-1`", &|status| {
                 status["audiences"] = json!(["https://kubernetes.default.svc"]);
             }),
-            ("not for `sonobuoy-1`", &|status| status["audiences"] = json!(null)),
+            ("not for `sonobuoy-1`", &|status| {
+                status["audiences"] = json!(null)
+            }),
             ("namespace `ns`", &|status| {
                 status["user"]["username"] = json!("system:serviceaccount:other:plugins");
             }),
-            ("namespace `ns`", &|status| status["user"]["username"] = json!("system:node:n1")),
-            ("namespace `ns`", &|status| status["user"]["username"] = json!("admin")),
-            ("not one of a pod", &|status| status["user"]["extra"] = json!(null)),
-            ("not one of a pod", &|status| status["user"]["extra"][key("pod-uid")] = json!(["a", "b"])),
-            ("not one of a pod", &|status| status["user"]["extra"][key("pod-name")] = json!([""])),
+            ("namespace `ns`", &|status| {
+                status["user"]["username"] = json!("system:node:n1")
+            }),
+            ("namespace `ns`", &|status| {
+                status["user"]["username"] = json!("admin")
+            }),
+            ("not one of a pod", &|status| {
+                status["user"]["extra"] = json!(null)
+            }),
+            ("not one of a pod", &|status| {
+                status["user"]["extra"][key("pod-uid")] = json!(["a", "b"])
+            }),
+            ("not one of a pod", &|status| {
+                status["user"]["extra"][key("pod-name")] = json!([""])
+            }),
         ] {
             let doubt = read(change).unwrap_err();
-            let (ReviewError::Unknown(why) | ReviewError::Stranger(why) | ReviewError::Unavailable(why)) =
-                &doubt;
+            let (ReviewError::Unknown(why)
+            | ReviewError::Stranger(why)
+            | ReviewError::Unavailable(why)) = &doubt;
             assert!(why.contains(words), "{words}: {doubt:?}");
         }
     }
 
     #[test]
     fn local_tokens_are_valid_for_one_result() {
-        let ids = [ResultId::global("a"), ResultId::on_node("b", "n1"), ResultId::on_node("b", "n2")];
+        let ids = [
+            ResultId::global("a"),
+            ResultId::on_node("b", "n1"),
+            ResultId::on_node("b", "n2"),
+        ];
         let tokens = tokens(ids.iter().cloned()).unwrap();
         let known = KnownTokens(tokens.clone());
         let here = IpAddr::from([127, 0, 0, 1]);
         for id in &ids {
             assert_eq!(known.review(&tokens[id], here).unwrap().id, *id);
         }
-        assert!(matches!(known.review("", here), Err(ReviewError::Unknown(_))));
+        assert!(matches!(
+            known.review("", here),
+            Err(ReviewError::Unknown(_))
+        ));
     }
 }

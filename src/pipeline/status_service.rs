@@ -46,11 +46,18 @@ impl StatusService {
             let path = certificates.join(name);
             std::fs::read_to_string(&path).at("cannot read", &path)
         };
-        let identity = Identity { cert_pem: read("tls.crt")?, key_pem: read("tls.key")? };
+        let identity = Identity {
+            cert_pem: read("tls.crt")?,
+            key_pem: read("tls.key")?,
+        };
         let tls = server_config(&read("ca.crt")?, &identity, false)?;
         let server = Server::bind(&format!("[::]:{port}"))?.tls(tls);
         let source = Mutex::new(Box::new(Run::default) as CurrentStatus);
-        Ok(Self { server, folder: folder.to_owned(), source })
+        Ok(Self {
+            server,
+            folder: folder.to_owned(),
+            source,
+        })
     }
 
     /// Sets the source of the status.
@@ -64,17 +71,24 @@ impl StatusService {
     }
 
     fn answer(&self, request: &Request<'_>) -> Response {
-        let part = request.path.strip_prefix("/results").filter(|part| !part.is_empty());
+        let part = request
+            .path
+            .strip_prefix("/results")
+            .filter(|part| !part.is_empty());
         let seal = layout::SEAL.iter().find(|ending| part == Some(ending));
         let is_partial = part == Some(PARTIAL_RESULTS);
-        if !["/status", "/metrics", "/results"].contains(&&*request.path) && seal.is_none() && !is_partial {
+        if !["/status", "/metrics", "/results"].contains(&&*request.path)
+            && seal.is_none()
+            && !is_partial
+        {
             return Response::text(
                 404,
                 "no such path; there are /status, /metrics, /results and /results/partial",
             );
         }
         if !["GET", "HEAD"].contains(&&*request.method) {
-            return Response::text(405, "this service takes GET and HEAD").header("allow", "GET, HEAD");
+            return Response::text(405, "this service takes GET and HEAD")
+                .header("allow", "GET, HEAD");
         }
         let status = lock(&self.source)();
         if request.path == "/status" {
@@ -84,7 +98,9 @@ impl StatusService {
             return Response::bytes(200, openmetrics::CONTENT_TYPE, metrics(&status));
         }
         if is_partial {
-            return self.partial().unwrap_or_else(|error| Response::text(404, format_args!("{error:#}")));
+            return self
+                .partial()
+                .unwrap_or_else(|error| Response::text(404, format_args!("{error:#}")));
         }
         let archive = status.archive;
         if status.status != status::COMPLETE || archive.name.is_empty() {
@@ -92,7 +108,10 @@ impl StatusService {
         }
         let tag = format!("\"{}\"", archive.sha256);
         // A range from a different archive would be useless.
-        let same = request.headers.get("if-range").is_none_or(|wanted| wanted == tag);
+        let same = request
+            .headers
+            .get("if-range")
+            .is_none_or(|wanted| wanted == tag);
         let range = request.headers.get("range").filter(|_| same);
         if let Some(ending) = seal {
             return match std::fs::read(self.folder.join(format!("{}{ending}", archive.name))) {
@@ -102,10 +121,14 @@ impl StatusService {
         }
         let opened = File::open(self.folder.join(&archive.name));
         match opened.and_then(|file| Response::file(file, GZIP, range)) {
-            Ok(response) => response
-                .header("etag", tag)
-                .header("content-disposition", format!("attachment; filename=\"{}\"", archive.name)),
-            Err(error) => Response::text(500, format_args!("`{}` cannot be read: {error}", archive.name)),
+            Ok(response) => response.header("etag", tag).header(
+                "content-disposition",
+                format!("attachment; filename=\"{}\"", archive.name),
+            ),
+            Err(error) => Response::text(
+                500,
+                format_args!("`{}` cannot be read: {error}", archive.name),
+            ),
         }
     }
 
@@ -115,7 +138,9 @@ impl StatusService {
         let pack = || pack_partial(&self.folder, temp::file(&self.folder)?);
         let mut file = std::thread::scope(|scope| {
             let packing = base::thread("partial").spawn_scoped(scope, pack)?;
-            packing.join().unwrap_or_else(|_| bail!("the thread that packs panicked"))
+            packing
+                .join()
+                .unwrap_or_else(|_| bail!("the thread that packs panicked"))
         })?;
         file.rewind()?;
         Ok(Response::file(file, GZIP, None)?.header("cache-control", "no-store"))
@@ -158,19 +183,53 @@ fn metrics(run: &Run) -> String {
         }
     }
     let each = |of: &dyn Fn(&PluginCounts) -> Option<u64>| -> Vec<Sample> {
-        let known = plugins.iter().filter_map(|(name, results)| Some((*name, of(results)?)));
-        known.map(|(name, number)| (vec![("plugin", name.to_owned())], number as f64)).collect()
+        let known = plugins
+            .iter()
+            .filter_map(|(name, results)| Some((*name, of(results)?)));
+        known
+            .map(|(name, number)| (vec![("plugin", name.to_owned())], number as f64))
+            .collect()
     };
-    let states = [status::RUNNING, status::POST_PROCESSING, status::COMPLETE, status::FAILED];
+    let states = [
+        status::RUNNING,
+        status::POST_PROCESSING,
+        status::COMPLETE,
+        status::FAILED,
+    ];
     let mut metrics = Metrics::default();
     let mut gauge =
         |name: &str, help: &str, samples| metrics.gauge(&format!("sonobuoy_{name}"), help, samples);
-    gauge("run_info", "Version of the aggregator.", vec![(vec![("version", VERSION.into())], 1.0)]);
-    let state = |state: &str| (vec![("state", state.into())], f64::from(u8::from(run.status == state)));
-    gauge("run_state", "1 for the state of the run.", states.map(state).into());
-    gauge("results_expected", "Results that the run expects.", each(&|of| Some(of.expected)));
-    gauge("results_received", "Results that have arrived.", each(&|of| Some(of.received)));
-    gauge("results_failed", "Results that will not arrive.", each(&|of| Some(of.failed)));
+    gauge(
+        "run_info",
+        "Version of the aggregator.",
+        vec![(vec![("version", VERSION.into())], 1.0)],
+    );
+    let state = |state: &str| {
+        (
+            vec![("state", state.into())],
+            f64::from(u8::from(run.status == state)),
+        )
+    };
+    gauge(
+        "run_state",
+        "1 for the state of the run.",
+        states.map(state).into(),
+    );
+    gauge(
+        "results_expected",
+        "Results that the run expects.",
+        each(&|of| Some(of.expected)),
+    );
+    gauge(
+        "results_received",
+        "Results that have arrived.",
+        each(&|of| Some(of.received)),
+    );
+    gauge(
+        "results_failed",
+        "Results that will not arrive.",
+        each(&|of| Some(of.failed)),
+    );
     let help = "Longest silence of a worker whose result is awaited.";
     gauge("heartbeat_age_seconds", help, each(&|of| of.silence));
     gauge(
@@ -199,8 +258,15 @@ mod tests {
 
     #[test]
     fn both_names_of_a_plugin_are_printed() {
-        let entry = status::Entry { plugin: "e2e".into(), node: "global".into(), ..status::Entry::default() };
-        let told = document(&Run { plugins: Some(vec![entry]), ..Run::default() });
+        let entry = status::Entry {
+            plugin: "e2e".into(),
+            node: "global".into(),
+            ..status::Entry::default()
+        };
+        let told = document(&Run {
+            plugins: Some(vec![entry]),
+            ..Run::default()
+        });
         assert_eq!(told["plugins"][0]["name"], "e2e");
         assert_eq!(told["plugins"][0]["plugin"], "e2e");
         assert_eq!(told["percent_complete"], 0.0);
@@ -211,7 +277,9 @@ mod tests {
     fn client(authority: &Authority, trusted: &Authority, port: u16) -> kube::Client {
         let own = authority.client("status").unwrap();
         let identity = kube::Identity::default();
-        identity.set(own.cert_pem.as_bytes(), own.key_pem.as_bytes()).unwrap();
+        identity
+            .set(own.cert_pem.as_bytes(), own.key_pem.as_bytes())
+            .unwrap();
         let config = kube::Config {
             server_name: Some("status".into()),
             trust: kube::Trust::Authorities(trusted.certificate_pem().into_bytes()),
@@ -225,7 +293,10 @@ mod tests {
     fn status_and_archive_are_served_to_own_clients_alone() {
         let folder = base::temp::Folder::new().unwrap();
         let valid = std::time::Duration::from_secs(3_600);
-        let (authority, stranger) = (Authority::new(valid).unwrap(), Authority::new(valid).unwrap());
+        let (authority, stranger) = (
+            Authority::new(valid).unwrap(),
+            Authority::new(valid).unwrap(),
+        );
         let server = authority.server("status").unwrap();
         for (name, text) in [
             ("ca.crt", authority.certificate_pem()),
@@ -242,14 +313,26 @@ mod tests {
             scope.spawn(|| status_service.serve(&stop).unwrap());
             let own = client(&authority, &authority, port);
             let get = |path: &str| kube::Request::raw(Method::GET, path);
-            let text = |request: &kube::Request| own.text(request, 100).map_err(|error| error.code());
+            let text =
+                |request: &kube::Request| own.text(request, 100).map_err(|error| error.code());
             assert_eq!(own.send(&get("/status")).unwrap()["status"], "running");
             let metrics = own.text(&get("/metrics"), 10_000).unwrap();
-            assert!(metrics.contains("sonobuoy_run_state{state=\"running\"} 1\n"), "{metrics}");
+            assert!(
+                metrics.contains("sonobuoy_run_state{state=\"running\"} 1\n"),
+                "{metrics}"
+            );
             assert!(metrics.ends_with("# EOF\n"), "{metrics}");
-            assert_eq!(text(&get("/results")), Err(Some(404)), "there is no archive yet");
+            assert_eq!(
+                text(&get("/results")),
+                Err(Some(404)),
+                "there is no archive yet"
+            );
             assert_eq!(text(&get("/else")), Err(Some(404)));
-            assert_eq!(text(&get("/results/partial")), Err(Some(404)), "there is no run");
+            assert_eq!(
+                text(&get("/results/partial")),
+                Err(Some(404)),
+                "there is no run"
+            );
             let result = folder.join("run/plugins/p/results/global");
             std::fs::create_dir_all(folder.join("run/meta")).unwrap();
             std::fs::create_dir_all(&result).unwrap();
@@ -261,25 +344,48 @@ mod tests {
                 std::fs::read_to_string(unpacked.join("plugins/p/results/global/r.txt")).unwrap(),
                 "so far"
             );
-            assert!(unpacked.join(layout::PARTIAL).exists(), "it is marked as unfinished");
-            assert_eq!(text(&kube::Request::raw(Method::DELETE, "/status")), Err(Some(405)));
-            let archive =
-                status::Archive { name: "a.tar.gz".into(), sha256: "d".into(), ..status::Archive::default() };
-            let complete = Run { status: status::COMPLETE.into(), archive, ..Run::default() };
+            assert!(
+                unpacked.join(layout::PARTIAL).exists(),
+                "it is marked as unfinished"
+            );
+            assert_eq!(
+                text(&kube::Request::raw(Method::DELETE, "/status")),
+                Err(Some(405))
+            );
+            let archive = status::Archive {
+                name: "a.tar.gz".into(),
+                sha256: "d".into(),
+                ..status::Archive::default()
+            };
+            let complete = Run {
+                status: status::COMPLETE.into(),
+                archive,
+                ..Run::default()
+            };
             status_service.show(move || complete.clone());
             let range = |range: &'static str| get("/results").header("range", range);
             assert_eq!(text(&get("/results")).as_deref(), Ok("0123456789"));
             assert_eq!(text(&range("bytes=3-5")).as_deref(), Ok("345"));
             assert_eq!(text(&range("bytes=7-")).as_deref(), Ok("789"));
             assert_eq!(text(&range("bytes=10-")), Err(Some(416)));
-            assert_eq!(text(&range("bytes=3-5").header("if-range", "\"d\"")).as_deref(), Ok("345"));
-            assert_eq!(text(&range("bytes=3-5").header("if-range", "\"e\"")).as_deref(), Ok("0123456789"));
+            assert_eq!(
+                text(&range("bytes=3-5").header("if-range", "\"d\"")).as_deref(),
+                Ok("345")
+            );
+            assert_eq!(
+                text(&range("bytes=3-5").header("if-range", "\"e\"")).as_deref(),
+                Ok("0123456789")
+            );
             assert!(
-                client(&stranger, &authority, port).send(&get("/status")).is_err(),
+                client(&stranger, &authority, port)
+                    .send(&get("/status"))
+                    .is_err(),
                 "another run's certificate"
             );
             assert!(
-                client(&authority, &stranger, port).send(&get("/status")).is_err(),
+                client(&authority, &stranger, port)
+                    .send(&get("/status"))
+                    .is_err(),
                 "another run's server"
             );
             stop.stop();
@@ -301,7 +407,12 @@ mod tests {
             entry("a", status::COMPLETE, Some(400), Some(7)),
             entry("b", status::FAILED, None, None),
         ];
-        let run = Run { plugins: Some(plugins), received_bytes: 12, refusals: 2, ..Run::default() };
+        let run = Run {
+            plugins: Some(plugins),
+            received_bytes: 12,
+            refusals: 2,
+            ..Run::default()
+        };
         let text = super::metrics(&run);
         for line in [
             "sonobuoy_run_state{state=\"running\"} 1",
@@ -316,6 +427,9 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}: {text}");
         }
-        assert!(!text.contains("heartbeat_age_seconds{plugin=\"b\"}"), "{text}");
+        assert!(
+            !text.contains("heartbeat_age_seconds{plugin=\"b\"}"),
+            "{text}"
+        );
     }
 }

@@ -15,19 +15,39 @@ use base::stop::Stop;
 /// the URL.
 pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
     if url.ends_with('/') {
-        return paths.iter().try_for_each(|path| one(path, &format!("{url}{}", name(path)), stop));
+        return paths
+            .iter()
+            .try_for_each(|path| one(path, &format!("{url}{}", name(path)), stop));
     }
     // Names start with the time.
-    paths.iter().max().map_or(Ok(()), |path| one(path, url, stop))
+    paths
+        .iter()
+        .max()
+        .map_or(Ok(()), |path| one(path, url, stop))
 }
 
 fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
     let digest = base::file_sha256(path).at("cannot read", path)?;
     let digest = format!("sha-256=:{}:", BASE64.encode(digest));
-    fetch::put(url, path, &[("content-type", "application/gzip"), ("repr-digest", &digest)], stop)?;
-    log::info!("the archive `{}` was uploaded to `{}`", name(path), fetch::origin(url));
-    let seal: Vec<_> =
-        layout::SEAL.iter().zip(layout::seal(path)).filter(|(_, file)| file.exists()).collect();
+    fetch::put(
+        url,
+        path,
+        &[
+            ("content-type", "application/gzip"),
+            ("repr-digest", &digest),
+        ],
+        stop,
+    )?;
+    log::info!(
+        "the archive `{}` was uploaded to `{}`",
+        name(path),
+        fetch::origin(url)
+    );
+    let seal: Vec<_> = layout::SEAL
+        .iter()
+        .zip(layout::seal(path))
+        .filter(|(_, file)| file.exists())
+        .collect();
     if url.contains('?') {
         if !seal.is_empty() {
             log::warn!("a presigned URL is for one file: the archive's seal is not uploaded");
@@ -35,11 +55,19 @@ fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
         return Ok(());
     }
     for (ending, file) in seal {
-        fetch::put(&format!("{url}{ending}"), &file, &[("content-type", "application/octet-stream")], stop)?;
+        fetch::put(
+            &format!("{url}{ending}"),
+            &file,
+            &[("content-type", "application/octet-stream")],
+            stop,
+        )?;
     }
     Ok(())
 }
 
 fn name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }

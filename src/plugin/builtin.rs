@@ -18,16 +18,28 @@ pub(crate) const OWN_PROGRAM: &str = "/sonobuoy";
 
 const SOURCES: &[(&str, &str)] = &[
     (E2E, include_str!("../../plugins.d/e2e.yaml")),
-    (SYSTEMD_LOGS, include_str!("../../plugins.d/systemd-logs-original.yaml")),
-    ("host-facts", include_str!("../../plugins.d/host-facts.yaml")),
+    (
+        SYSTEMD_LOGS,
+        include_str!("../../plugins.d/systemd-logs-original.yaml"),
+    ),
+    (
+        "host-facts",
+        include_str!("../../plugins.d/host-facts.yaml"),
+    ),
     ("network", include_str!("../../plugins.d/network.yaml")),
-    (SYSTEMD_LOGS_NATIVE, include_str!("../../plugins.d/systemd-logs.yaml")),
+    (
+        SYSTEMD_LOGS_NATIVE,
+        include_str!("../../plugins.d/systemd-logs.yaml"),
+    ),
 ];
 
 /// Examples of plugins, by programming language.
 const EXAMPLES: &[(&str, &str)] = &[
     ("shell", include_str!("../../plugins.d/examples/shell.yaml")),
-    ("python", include_str!("../../plugins.d/examples/python.yaml")),
+    (
+        "python",
+        include_str!("../../plugins.d/examples/python.yaml"),
+    ),
     ("go", include_str!("../../plugins.d/examples/go.yaml")),
     ("rust", include_str!("../../plugins.d/examples/rust.yaml")),
 ];
@@ -79,10 +91,16 @@ pub(crate) fn without_image(name: &str) -> Option<Definition> {
 
 /// Runs a plugin of this program's image in pods that end with its result, instead of those of a DaemonSet, which sleep.
 pub(crate) fn end_with_result(definition: &mut Definition) {
-    let is_own = definition.config.driver == DriverKind::DaemonSet && definition.spec["image"] == OWN_IMAGE;
-    let Some(command) = definition.spec["command"].as_array_mut().filter(|_| is_own) else { return };
+    let is_own =
+        definition.config.driver == DriverKind::DaemonSet && definition.spec["image"] == OWN_IMAGE;
+    let Some(command) = definition.spec["command"].as_array_mut().filter(|_| is_own) else {
+        return;
+    };
     let words = command.len();
-    if command.first().is_some_and(|program| program == OWN_PROGRAM) {
+    if command
+        .first()
+        .is_some_and(|program| program == OWN_PROGRAM)
+    {
         command.retain(|word| word != "--sleep=-1");
     }
     if command.len() < words {
@@ -96,9 +114,11 @@ mod tests {
 
     #[test]
     fn own_plugins_need_not_sleep() {
-        for (name, driver) in
-            [("host-facts", DriverKind::Nodes), (SYSTEMD_LOGS, DriverKind::DaemonSet), (E2E, DriverKind::Job)]
-        {
+        for (name, driver) in [
+            ("host-facts", DriverKind::Nodes),
+            (SYSTEMD_LOGS, DriverKind::DaemonSet),
+            (E2E, DriverKind::Job),
+        ] {
             let mut definition = named(name).unwrap();
             end_with_result(&mut definition);
             assert_eq!(definition.config.driver, driver, "{name}");
@@ -106,23 +126,41 @@ mod tests {
                 !definition.spec.to_string().contains("--sleep") || driver != DriverKind::Nodes,
                 "{name}"
             );
-            assert!(definition.to_yaml().contains(&format!("driver: {}", driver.name())), "{name}");
+            assert!(
+                definition
+                    .to_yaml()
+                    .contains(&format!("driver: {}", driver.name())),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn examples_are_valid_under_any_name() {
-        assert!(EXAMPLES.iter().map(|(language, _)| *language).eq(LANGUAGES.iter().copied()));
+        assert!(
+            EXAMPLES
+                .iter()
+                .map(|(language, _)| *language)
+                .eq(LANGUAGES.iter().copied())
+        );
         for language in LANGUAGES {
             for (name, driver, expected) in [
                 (None, DriverKind::Job, format!("example-{language}")),
                 (Some("mine"), DriverKind::DaemonSet, "mine".into()),
             ] {
                 let loaded = read(&example(language, name, driver).unwrap()).unwrap();
-                assert_eq!((loaded.notes.len(), loaded.definition.name()), (0, &*expected), "{language}");
+                assert_eq!(
+                    (loaded.notes.len(), loaded.definition.name()),
+                    (0, &*expected),
+                    "{language}"
+                );
                 assert_eq!(loaded.definition.config.driver, driver, "{language}");
                 let text = loaded.definition.to_yaml();
-                assert_eq!(text.contains(DAEMON_SET_ONLY), driver == DriverKind::Job, "{language}");
+                assert_eq!(
+                    text.contains(DAEMON_SET_ONLY),
+                    driver == DriverKind::Job,
+                    "{language}"
+                );
                 super::super::check(&loaded.definition).unwrap();
             }
         }

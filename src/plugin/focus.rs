@@ -25,7 +25,10 @@ const ALONE: [&str; 2] = ["[Serial]", "[Disruptive]"];
 
 /// Pattern that matches exactly these tests; `None` if it exceeds the limit of a variable.
 pub(crate) fn exactly<'n>(names: impl IntoIterator<Item = &'n str>) -> Option<String> {
-    let names = names.into_iter().map(|name| pattern::quote(name.trim())).joined("|");
+    let names = names
+        .into_iter()
+        .map(|name| pattern::quote(name.trim()))
+        .joined("|");
     // Frameworks match the name including that of the suite.
     let pattern = format!("(^| )({names})$");
     (pattern.len() <= MAX_FOCUS_BYTES).then_some(pattern)
@@ -47,7 +50,11 @@ pub(crate) fn only<'n>(
 
 /// Splits a plugin into parallel ones, each with its share of the tests that the plugin selects from `names`, and a
 /// later one for tests that must not run in parallel. All of them are parts of the first.
-pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> Result<Vec<Definition>> {
+pub(crate) fn split(
+    definition: &Definition,
+    names: &[String],
+    parts: usize,
+) -> Result<Vec<Definition>> {
     let name = definition.name();
     let compiled = |variable: &str| {
         let text = definition.env(variable).unwrap_or_default();
@@ -66,8 +73,20 @@ pub(crate) fn split(definition: &Definition, names: &[String], parts: usize) -> 
         "plugin `{name}`: none of its tests can run beside others, so there is nothing to split"
     );
     let parts = parts.min(together.len());
-    let share = |part| (part + 1, together.iter().copied().skip(part).step_by(parts).collect::<Vec<_>>());
-    let all = (0..parts).map(share).chain((!alone.is_empty()).then_some((0, alone)));
+    let share = |part| {
+        (
+            part + 1,
+            together
+                .iter()
+                .copied()
+                .skip(part)
+                .step_by(parts)
+                .collect::<Vec<_>>(),
+        )
+    };
+    let all = (0..parts)
+        .map(share)
+        .chain((!alone.is_empty()).then_some((0, alone)));
     all.map(|(number, tests)| {
         let (own, is_alone) = (layout::part(name, number), number == 0);
         let count = tests.len();
@@ -104,7 +123,12 @@ pub(crate) struct Mode {
 pub(crate) const CERTIFIED: &str = "certified-conformance";
 
 /// The names of all modes, in order.
-pub(crate) const NAMES: &[&str] = &[CERTIFIED, "conformance-lite", "non-disruptive-conformance", "quick"];
+pub(crate) const NAMES: &[&str] = &[
+    CERTIFIED,
+    "conformance-lite",
+    "non-disruptive-conformance",
+    "quick",
+];
 
 const CONFORMANCE: &str = r"\[Conformance\]";
 
@@ -148,7 +172,9 @@ pub(crate) const MODES: &[Mode] = &[
 impl Mode {
     /// Finds a mode by name, ignoring case.
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        MODES.iter().find(|mode| mode.name.eq_ignore_ascii_case(name))
+        MODES
+            .iter()
+            .find(|mode| mode.name.eq_ignore_ascii_case(name))
     }
 
     /// `E2E_SKIP`; if empty, the variable must be unset.
@@ -165,7 +191,10 @@ mod tests {
     use base::json::json;
 
     fn plugin(env: &[(&str, &str)]) -> Definition {
-        let env: Vec<_> = env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        let env: Vec<_> = env
+            .iter()
+            .map(|(name, value)| json!({"name": name, "value": value}))
+            .collect();
         Definition::new("e2e", DriverKind::Job, json!({"name": "e2e", "env": env}))
     }
 
@@ -183,7 +212,9 @@ mod tests {
                 "{name}"
             );
         }
-        let many: Vec<String> = (0..10_000).map(|number| format!("a rather long name {number}")).collect();
+        let many: Vec<String> = (0..10_000)
+            .map(|number| format!("a rather long name {number}"))
+            .collect();
         assert_eq!(exactly(many.iter().map(String::as_str)), None);
     }
 
@@ -207,24 +238,47 @@ mod tests {
             })
             .collect();
         let told = |tests: &str| format!("(^| )({tests})$");
-        let (none, on, off) = (String::from("-"), String::from("true"), String::from("false"));
+        let (none, on, off) = (
+            String::from("-"),
+            String::from("true"),
+            String::from("false"),
+        );
         assert_eq!(
             shown,
             [
                 ("e2e", None, 0, told("a x|c x"), none.clone(), on.clone()),
                 ("e2e-part-2", Some("e2e"), 0, told("b x"), none.clone(), on),
-                ("e2e-serial", Some("e2e"), 1, told(r"d x \[Serial\]"), none, off),
+                (
+                    "e2e-serial",
+                    Some("e2e"),
+                    1,
+                    told(r"d x \[Serial\]"),
+                    none,
+                    off
+                ),
             ]
         );
-        assert_eq!(split(&whole, &names, 9).unwrap().len(), 4, "no part is empty");
+        assert_eq!(
+            split(&whole, &names, 9).unwrap().len(),
+            4,
+            "no part is empty"
+        );
         let serial = plugin(&[(FOCUS, "Serial")]);
-        assert!(split(&serial, &names, 2).unwrap_err().to_string().contains("nothing to split"));
+        assert!(
+            split(&serial, &names, 2)
+                .unwrap_err()
+                .to_string()
+                .contains("nothing to split")
+        );
         assert!(split(&plugin(&[(FOCUS, "(")]), &names, 2).is_err());
     }
 
     #[test]
     fn every_name_has_its_mode_and_every_skip_compiles() {
-        assert_eq!(MODES.iter().map(|mode| mode.name).collect::<Vec<_>>(), NAMES);
+        assert_eq!(
+            MODES.iter().map(|mode| mode.name).collect::<Vec<_>>(),
+            NAMES
+        );
         assert!(NAMES.is_sorted());
         assert!(Mode::named("non-disruptive-conformance").is_some());
         for mode in MODES {
@@ -241,8 +295,8 @@ mod tests {
             "[sig-node] Probing container should be restarted with a exec \"cat /tmp/health\" liveness probe \
              [NodeConformance] [Conformance]"
         ));
-        assert!(
-            !skip.is_match("[sig-node] Pods should be submitted and removed [NodeConformance] [Conformance]")
-        );
+        assert!(!skip.is_match(
+            "[sig-node] Pods should be submitted and removed [NodeConformance] [Conformance]"
+        ));
     }
 }

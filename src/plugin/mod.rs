@@ -149,7 +149,12 @@ pub(crate) struct Loaded {
 impl Loaded {
     /// A built-in definition.
     pub(crate) fn built_in(definition: Definition) -> Self {
-        Self { definition, built_in: true, notes: Vec::new(), misspelt: None }
+        Self {
+            definition,
+            built_in: true,
+            notes: Vec::new(),
+            misspelt: None,
+        }
     }
 }
 
@@ -171,7 +176,9 @@ impl DriverKind {
 
     /// Parses it, ignoring case.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|driver| driver.name().eq_ignore_ascii_case(text))
+        Self::ALL
+            .into_iter()
+            .find(|driver| driver.name().eq_ignore_ascii_case(text))
     }
 
     /// Whether each node has a result.
@@ -181,7 +188,11 @@ impl DriverKind {
 
     /// What its workers submit: `global`, or the result of a `single-node`.
     pub(crate) fn worker_role(self) -> &'static str {
-        if self.is_per_node() { "single-node" } else { "global" }
+        if self.is_per_node() {
+            "single-node"
+        } else {
+            "global"
+        }
     }
 
     /// `Job`, `DaemonSet` or `Nodes`.
@@ -197,9 +208,18 @@ impl DriverKind {
 impl Definition {
     /// A minimal definition.
     pub(crate) fn new(name: impl Into<String>, driver: DriverKind, spec: Value) -> Self {
-        let mut config = Config { plugin_name: name.into(), ..Config::default() };
+        let mut config = Config {
+            plugin_name: name.into(),
+            ..Config::default()
+        };
         config.set_driver(driver);
-        Self { config, spec, pod_spec: None, extra_volumes: Vec::new(), config_map: BTreeMap::new() }
+        Self {
+            config,
+            spec,
+            pod_spec: None,
+            extra_volumes: Vec::new(),
+            config_map: BTreeMap::new(),
+        }
     }
 
     /// Name of the plugin.
@@ -209,7 +229,10 @@ impl Definition {
 
     /// Plugin whose results these are: another one for a part, else this one.
     pub(crate) fn whole(&self) -> &str {
-        self.config.part_of.as_deref().unwrap_or(&self.config.plugin_name)
+        self.config
+            .part_of
+            .as_deref()
+            .unwrap_or(&self.config.plugin_name)
     }
 
     /// Whether failed tests can be retried: requires a variable with the tests to run, and results in JUnit.
@@ -245,13 +268,21 @@ impl Definition {
 
     /// The plugin's container and its sidecars, without init containers.
     pub(crate) fn containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        let cars = self.pod_spec.as_mut().and_then(|pod| pod["containers"].as_array_mut());
+        let cars = self
+            .pod_spec
+            .as_mut()
+            .and_then(|pod| pod["containers"].as_array_mut());
         std::iter::once(&mut self.spec).chain(cars.into_iter().flatten())
     }
 
     /// The plugin's container, its sidecars and its init containers.
     pub(crate) fn all_containers_mut(&mut self) -> impl Iterator<Item = &mut Value> {
-        let fields = self.pod_spec.as_mut().and_then(Value::as_object_mut).into_iter().flatten();
+        let fields = self
+            .pod_spec
+            .as_mut()
+            .and_then(Value::as_object_mut)
+            .into_iter()
+            .flatten();
         let others = fields
             .filter(|(key, _)| ["containers", "initContainers"].contains(&key.as_str()))
             .filter_map(|(_, list)| list.as_array_mut())
@@ -264,7 +295,10 @@ impl Definition {
 /// unchanged.
 pub(crate) fn relocated(image: &str, registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
-    if image.strip_prefix(registry).is_some_and(|rest| rest.starts_with('/')) {
+    if image
+        .strip_prefix(registry)
+        .is_some_and(|rest| rest.starts_with('/'))
+    {
         return image.to_owned();
     }
     let last = image.rsplit('/').next().unwrap_or(image);
@@ -286,11 +320,16 @@ pub(crate) fn check(definition: &Definition) -> Result<()> {
 pub(crate) fn check_content(definition: &Definition) -> Result<()> {
     let (name, format) = (definition.name(), &*definition.config.result_format);
     if !format.is_empty() && !RESULT_FORMATS.contains(&format) {
-        bail!("plugin `{name}`: unknown result format `{format}`; use one of {}", RESULT_FORMATS.join(", "));
+        bail!(
+            "plugin `{name}`: unknown result format `{format}`; use one of {}",
+            RESULT_FORMATS.join(", ")
+        );
     }
     for (file, text) in &definition.config_map {
         // JSON is YAML, so one parser reads both, as in the original.
-        let is_yaml = [".json", ".yaml", ".yml"].iter().any(|end| file.ends_with(end));
+        let is_yaml = [".json", ".yaml", ".yml"]
+            .iter()
+            .any(|end| file.ends_with(end));
         if is_yaml && let Err(error) = yaml::document(text) {
             bail!("plugin `{name}`: `{file}` in its config-map, {error}");
         }
@@ -320,7 +359,8 @@ pub(crate) fn check_name_of(definition: &Definition) -> Result<()> {
              ending with a letter or digit"
         );
     }
-    if !definition.config_map.is_empty() && (name.contains('.') || name.len() > MAX_CONFIG_MAP_NAME) {
+    if !definition.config_map.is_empty() && (name.contains('.') || name.len() > MAX_CONFIG_MAP_NAME)
+    {
         bail!(
             "plugin `{name}` has a config-map, so its name may have no `.` and at most {MAX_CONFIG_MAP_NAME} \
              characters: it becomes part of a volume's name"
@@ -336,23 +376,36 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
         check(definition)?;
         let name = definition.name();
         if !seen.insert(name) {
-            bail!("two plugins are called `{name}`; leave one out, or rename one with `-p FILE@newname`");
+            bail!(
+                "two plugins are called `{name}`; leave one out, or rename one with `-p FILE@newname`"
+            );
         }
     }
-    definitions.iter().try_for_each(|definition| check_part(definition, definitions))
+    definitions
+        .iter()
+        .try_for_each(|definition| check_part(definition, definitions))
 }
 
 /// Checks that a part of another plugin's results is valid.
 fn check_part(definition: &Definition, all: &[Definition]) -> Result<()> {
-    let Some(whole) = &definition.config.part_of else { return Ok(()) };
+    let Some(whole) = &definition.config.part_of else {
+        return Ok(());
+    };
     let name = definition.name();
-    let Some(of) = all.iter().find(|other| other.name() == whole && other.name() != name) else {
-        bail!("plugin `{name}` is part of `{whole}`, which is not a plugin of this run; add it with `-p`");
+    let Some(of) = all
+        .iter()
+        .find(|other| other.name() == whole && other.name() != name)
+    else {
+        bail!(
+            "plugin `{name}` is part of `{whole}`, which is not a plugin of this run; add it with `-p`"
+        );
     };
     for (one, definition) in [(name, definition), (whole, of)] {
         let config = &definition.config;
         if config.driver != DriverKind::Job || !is_junit(&config.result_format) {
-            bail!("plugin `{name}` is part of `{whole}`: `{one}` must be a Job with results in JUnit");
+            bail!(
+                "plugin `{name}` is part of `{whole}`: `{one}` must be a Job with results in JUnit"
+            );
         }
     }
     if of.config.part_of.is_some() {
@@ -374,7 +427,10 @@ impl Definition {
     pub(crate) fn mount_results_also(&mut self, folder: &str) {
         for container in self.containers_mut() {
             let mounts = json::list_in(container, "volumeMounts");
-            let own = mounts.iter().find(|mount| mount["name"] == RESULTS_VOLUME).cloned();
+            let own = mounts
+                .iter()
+                .find(|mount| mount["name"] == RESULTS_VOLUME)
+                .cloned();
             mounts.extend(own.filter(|mount| mount["mountPath"] != folder));
         }
         self.mount_results(folder);
@@ -416,7 +472,9 @@ impl Definition {
             .as_str()
             .and_then(|image| image.strip_prefix(FROZEN_REGISTRY))
             .filter(|rest| rest.ends_with(VERSION_PLACEHOLDER));
-        let Some(live) = image.map(|rest| json!(format!("registry.k8s.io/{rest}"))) else { return false };
+        let Some(live) = image.map(|rest| json!(format!("registry.k8s.io/{rest}"))) else {
+            return false;
+        };
         self.spec["image"] = live;
         true
     }
@@ -440,7 +498,10 @@ impl Definition {
     /// plugin, so that definitions written for other paths work.
     pub(crate) fn reconcile(&mut self, folder: &str) {
         self.mount_results(folder);
-        set_env(&mut self.spec, [(env::OLD_RESULTS_DIR, folder), (env::RESULTS_DIR, folder)]);
+        set_env(
+            &mut self.spec,
+            [(env::OLD_RESULTS_DIR, folder), (env::RESULTS_DIR, folder)],
+        );
     }
 }
 
@@ -452,7 +513,9 @@ pub(crate) fn set_env(
     let env = json::list_in(container, "env");
     let mut merged: BTreeMap<String, Value> = BTreeMap::new();
     for variable in env.drain(..) {
-        merged.entry(variable["name"].text().to_owned()).or_insert(variable);
+        merged
+            .entry(variable["name"].text().to_owned())
+            .or_insert(variable);
     }
     for (name, value) in overrides {
         let (name, value) = (name.as_ref(), value.as_ref());
@@ -478,7 +541,11 @@ impl Definition {
     /// Maximum failures after which a container is still restarted.
     pub(crate) fn max_failures(&self) -> u8 {
         let policy = self.pod_spec.as_ref().map(|spec| &spec["restartPolicy"]);
-        if policy.is_some_and(|policy| policy == "OnFailure") { MAX_FAILURES } else { 0 }
+        if policy.is_some_and(|policy| policy == "OnFailure") {
+            MAX_FAILURES
+        } else {
+            0
+        }
     }
 }
 
@@ -520,7 +587,10 @@ mod tests {
 
     fn plugin(name: &str, files: &[(&str, &str)]) -> Definition {
         let mut definition = Definition::new(name, DriverKind::Job, json!({"name": "plugin"}));
-        definition.config_map = files.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect();
+        definition.config_map = files
+            .iter()
+            .map(|(k, v)| ((*k).into(), (*v).into()))
+            .collect();
         definition
     }
 
@@ -549,13 +619,28 @@ mod tests {
 
     #[test]
     fn config_map_files_are_readable() {
-        check(&plugin("p", &[("a.yaml", "#@ x\n---\na: 1\n"), ("b.json", "{\"a\": 1}"), ("c.txt", "{")]))
-            .unwrap();
+        check(&plugin(
+            "p",
+            &[
+                ("a.yaml", "#@ x\n---\na: 1\n"),
+                ("b.json", "{\"a\": 1}"),
+                ("c.txt", "{"),
+            ],
+        ))
+        .unwrap();
         for (file, text) in [("a.yaml", "a: b: c"), ("a.yml", "["), ("a.json", "{")] {
-            let error = check(&plugin("p", &[(file, text)])).expect_err(file).to_string();
-            assert!(error.contains(&format!("`{file}` in its config-map, line ")), "{error}");
+            let error = check(&plugin("p", &[(file, text)]))
+                .expect_err(file)
+                .to_string();
+            assert!(
+                error.contains(&format!("`{file}` in its config-map, line ")),
+                "{error}"
+            );
         }
-        assert!(check(&plugin("a.b", &[("c.txt", "")])).is_err(), "a volume's name has no dot");
+        assert!(
+            check(&plugin("a.b", &[("c.txt", "")])).is_err(),
+            "a volume's name has no dot"
+        );
         assert!(
             check(&plugin(&"a".repeat(51), &[("c.txt", "")])).is_err(),
             "a volume's name has 63 characters"
@@ -574,15 +659,26 @@ mod tests {
         }
         for format in ["xml", "JUnit", "junit "] {
             let error = format!("{:#}", with(format).expect_err(format));
-            assert!(error.starts_with("plugin `p`: unknown result format `"), "{error}");
-            assert!(error.ends_with("use one of raw, junit, gojson, manual, e2e"), "{error}");
+            assert!(
+                error.starts_with("plugin `p`: unknown result format `"),
+                "{error}"
+            );
+            assert!(
+                error.ends_with("use one of raw, junit, gojson, manual, e2e"),
+                "{error}"
+            );
         }
     }
 
     #[test]
     fn names_are_unique() {
         let twice = [plugin("a", &[]), plugin("a", &[])];
-        assert!(check_all(&twice).unwrap_err().to_string().contains("two plugins are called `a`"));
+        assert!(
+            check_all(&twice)
+                .unwrap_err()
+                .to_string()
+                .contains("two plugins are called `a`")
+        );
         check_all(&[plugin("a", &[]), plugin("b", &[])]).unwrap();
     }
 
@@ -618,9 +714,11 @@ mod tests {
     fn author_mounts_of_results_are_kept() {
         let own = json!({"name": "results", "mountPath": "/tmp/results"});
         let ours = json!({"name": "results", "mountPath": "/r"});
-        for (before, after) in
-            [(json!([own]), json!([ours, own])), (json!([ours]), json!([ours])), (json!([]), json!([ours]))]
-        {
+        for (before, after) in [
+            (json!([own]), json!([ours, own])),
+            (json!([ours]), json!([ours])),
+            (json!([]), json!([ours])),
+        ] {
             let mut one = with_sidecar(json!({"volumeMounts": before.clone()}));
             one.mount_results_also("/r");
             assert_eq!(one.spec["volumeMounts"], after);
@@ -659,10 +757,10 @@ mod tests {
 
     #[test]
     fn variables_of_sidecars_are_unchanged() {
-        let mut one = with_sidecar(json!({"env": [{"name": "RESULTS_DIR", "value": "/tmp/results"}]}));
+        let mut one =
+            with_sidecar(json!({"env": [{"name": "RESULTS_DIR", "value": "/tmp/results"}]}));
         one.reconcile("/r");
-        let expected =
-            json!([{"name": "RESULTS_DIR", "value": "/r"}, {"name": "SONOBUOY_RESULTS_DIR", "value": "/r"}]);
+        let expected = json!([{"name": "RESULTS_DIR", "value": "/r"}, {"name": "SONOBUOY_RESULTS_DIR", "value": "/r"}]);
         assert_eq!(one.spec["env"], expected);
         assert_eq!(one.pod_spec.unwrap()["containers"][0].get("env"), None);
     }

@@ -22,7 +22,11 @@ const NO_DEFINITION: &str = "there is no plugin definition";
 pub(crate) fn read(text: &str) -> Result<Loaded, Error> {
     let [loaded]: [Loaded; 1] = read_all(text)?.try_into().map_err(|all: Vec<Loaded>| {
         let names: Vec<_> = all.iter().map(|loaded| loaded.definition.name()).collect();
-        let message = format!("must contain one definition, not {} ({})", names.len(), names.join(", "));
+        let message = format!(
+            "must contain one definition, not {} ({})",
+            names.len(),
+            names.join(", ")
+        );
         yaml::Position { line: 1, column: 1 }.error(message)
     })?;
     Ok(loaded)
@@ -47,10 +51,14 @@ pub(crate) fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
     }
     let others = others.join(", ");
     let Some(loaded) = all.first_mut() else {
-        return Err(first.position.error(format!("there is no plugin definition; it has {others}")));
+        return Err(first
+            .position
+            .error(format!("there is no plugin definition; it has {others}")));
     };
     if !others.is_empty() {
-        loaded.notes.push(format!("ignored, since they do not define a plugin: {others}"));
+        loaded.notes.push(format!(
+            "ignored, since they do not define a plugin: {others}"
+        ));
     }
     Ok(all)
 }
@@ -75,7 +83,9 @@ fn is_object(node: &Node) -> bool {
 
 /// Whether a ConfigMap contains a definition, and not only the settings of a run.
 fn has_definition(data: &Node) -> bool {
-    data.entries().iter().any(|(key, _)| is_definition_file(&key.text))
+    data.entries()
+        .iter()
+        .any(|(key, _)| is_definition_file(&key.text))
 }
 
 /// The documents of a text. One that starts like JSON is read as JSON, as in the Kubernetes decoder, else as YAML.
@@ -102,7 +112,9 @@ fn is_config_map(node: &Node) -> bool {
 }
 
 fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
-    let data = map.get("data").ok_or_else(|| map.position.error("this ConfigMap has no `data`"))?;
+    let data = map
+        .get("data")
+        .ok_or_else(|| map.position.error("this ConfigMap has no `data`"))?;
     let mut all = Vec::new();
     for (key, node) in data.entries() {
         let text = typed::text(&format!("data.{}", key.text), node)?;
@@ -116,21 +128,36 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
         if !is_definition_file(&key.text) {
             continue;
         }
-        let mut loaded = documents(text).and_then(|nodes| only(&nodes)).map_err(|error| {
-            node.position.error(format!("in `data.{}` of the ConfigMap: {error}", key.text))
-        })?;
-        loaded.notes.insert(0, format!("taken from `{}` of the ConfigMap `{}`", key.text, name_of(map)));
+        let mut loaded = documents(text)
+            .and_then(|nodes| only(&nodes))
+            .map_err(|error| {
+                node.position
+                    .error(format!("in `data.{}` of the ConfigMap: {error}", key.text))
+            })?;
+        loaded.notes.insert(
+            0,
+            format!(
+                "taken from `{}` of the ConfigMap `{}`",
+                key.text,
+                name_of(map)
+            ),
+        );
         all.push(loaded);
     }
     if all.is_empty() {
-        return Err(data.position.error("this ConfigMap has no entry named *.yaml, *.yml or *.json"));
+        return Err(data
+            .position
+            .error("this ConfigMap has no entry named *.yaml, *.yml or *.json"));
     }
     Ok(all)
 }
 
 /// Excludes the settings of a run, which are JSON as well.
 fn is_definition_file(name: &str) -> bool {
-    name != CONFIG_KEY && [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end))
+    name != CONFIG_KEY
+        && [".yaml", ".yml", ".json"]
+            .iter()
+            .any(|end| name.ends_with(end))
 }
 
 fn one(node: &Node) -> Result<Loaded, Error> {
@@ -138,14 +165,18 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         Content::Null => return Err(node.position.error(NO_DEFINITION)),
         Content::Map(_) => {}
         _ => {
-            return Err(node
-                .position
-                .error(format!("a plugin definition must be a map, not {}", node.kind())));
+            return Err(node.position.error(format!(
+                "a plugin definition must be a map, not {}",
+                node.kind()
+            )));
         }
     }
     check_kind(node)?;
     let mut parts = Parts::default();
-    if node.get("sonobuoy-config").is_none() && node.get("driver").is_some() && node.get("name").is_some() {
+    if node.get("sonobuoy-config").is_none()
+        && node.get("driver").is_some()
+        && node.get("name").is_some()
+    {
         return convert(node);
     }
     let Some(section) = node.get("sonobuoy-config") else {
@@ -157,8 +188,13 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         Some(spec) => parts.value("spec", spec, CONTAINER)?,
         None => empty(CONTAINER),
     };
-    let pod_spec = node.get("podSpec").map(|pod| parts.value("podSpec", pod, POD)).transpose()?;
-    let volumes = node.get("extra-volumes").map(|list| parts.list("extra-volumes", list, "Volume"));
+    let pod_spec = node
+        .get("podSpec")
+        .map(|pod| parts.value("podSpec", pod, POD))
+        .transpose()?;
+    let volumes = node
+        .get("extra-volumes")
+        .map(|list| parts.list("extra-volumes", list, "Volume"));
     let definition = Definition {
         config: file.sonobuoy_config,
         spec,
@@ -166,7 +202,12 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         extra_volumes: volumes.transpose()?.unwrap_or_default(),
         config_map: file.config_map,
     };
-    Ok(Loaded { definition, built_in: false, notes: parts.notes, misspelt })
+    Ok(Loaded {
+        definition,
+        built_in: false,
+        notes: parts.notes,
+        misspelt,
+    })
 }
 
 fn check_kind(node: &Node) -> Result<(), Error> {
@@ -174,8 +215,9 @@ fn check_kind(node: &Node) -> Result<(), Error> {
         if let Some(value) = node.get(key) {
             let text = typed::text(key, value)?;
             if text != expected && !text.is_empty() {
-                let message =
-                    format!("`{key}` is `{text}`; in a plugin definition it must be `{expected}` or absent");
+                let message = format!(
+                    "`{key}` is `{text}`; in a plugin definition it must be `{expected}` or absent"
+                );
                 return Err(value.position.error(message));
             }
         }
@@ -202,17 +244,31 @@ struct File {
 }
 
 /// Reads all but the container and the pod; unknown keys are noted, and the first that resembles a known one is returned.
-fn file(node: &Node, section: &Node, notes: &mut Vec<String>) -> Result<(File, Option<Error>), Error> {
+fn file(
+    node: &Node,
+    section: &Node,
+    notes: &mut Vec<String>,
+) -> Result<(File, Option<Error>), Error> {
     const KEY: &str = "sonobuoy-config";
-    let rules = Rules { former: FORMER, ..Rules::default() };
+    let rules = Rules {
+        former: FORMER,
+        ..Rules::default()
+    };
     typed::entries(KEY, section)?;
     let driver = driver(section, &format!("{KEY}.driver"))?;
     let mut file: File = typed::read_over("", node, &Value::Null, &rules)?;
     file.sonobuoy_config.driver = driver;
     let mut misspelt = None;
-    for (unknown, why) in rules.ignored.take().into_iter().filter(|(_, why)| *why != Ignored::Former) {
+    for (unknown, why) in rules
+        .ignored
+        .take()
+        .into_iter()
+        .filter(|(_, why)| *why != Ignored::Former)
+    {
         // The misspelt key is the only explanation of a missing name.
-        if file.sonobuoy_config.plugin_name.is_empty() && unknown.message.ends_with("`plugin-name`?") {
+        if file.sonobuoy_config.plugin_name.is_empty()
+            && unknown.message.ends_with("`plugin-name`?")
+        {
             return Err(unknown);
         }
         notes.push(format!("{unknown}; it is ignored"));
@@ -303,7 +359,13 @@ pub(crate) fn schema() -> Value {
 /// A pattern for a word in any case.
 fn in_any_case(word: &str) -> String {
     word.chars()
-        .map(|letter| format!("[{}{}]", letter.to_ascii_uppercase(), letter.to_ascii_lowercase()))
+        .map(|letter| {
+            format!(
+                "[{}{}]",
+                letter.to_ascii_uppercase(),
+                letter.to_ascii_lowercase()
+            )
+        })
         .collect()
 }
 
@@ -316,20 +378,30 @@ const RESULTS_DIR: &str = "/tmp/results";
 /// container. The container that produces results becomes the plugin's container; the worker and its private volumes are
 /// dropped, since every pod now gets a worker.
 fn convert(node: &Node) -> Result<Loaded, Error> {
-    let text = |key| node.get(key).map_or(Ok(""), |value| typed::text(key, value));
+    let text = |key| {
+        node.get(key)
+            .map_or(Ok(""), |value| typed::text(key, value))
+    };
     let old_name = text("name")?;
     let name = old_name.replace('_', "-");
     let Some(spec) = node.get("spec") else {
-        return Err(node.position.error("`spec` is missing; it must be a PodSpec"));
+        return Err(node
+            .position
+            .error("`spec` is missing; it must be a PodSpec"));
     };
     let mut parts = Parts::default();
     let mut pod = parts.value("spec", spec, POD)?;
-    let mut notes = vec![format!("the definition of `{old_name}` uses the v0.8 format and was converted")];
+    let mut notes = vec![format!(
+        "the definition of `{old_name}` uses the v0.8 format and was converted"
+    )];
     if name != old_name {
-        notes.push(format!("the plugin `{old_name}` is now called `{name}`: names cannot contain `_`"));
+        notes.push(format!(
+            "the plugin `{old_name}` is now called `{name}`: names cannot contain `_`"
+        ));
     }
     let containers = std::mem::take(json::list_in(&mut pod, "containers"));
-    let (workers, mut producers): (Vec<Value>, Vec<Value>) = containers.into_iter().partition(runs_worker);
+    let (workers, mut producers): (Vec<Value>, Vec<Value>) =
+        containers.into_iter().partition(runs_worker);
     if producers.is_empty() {
         return Err(spec
             .position
@@ -343,11 +415,14 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
         .extract_if(.., |volume| volume["configMap"]["name"] == PLACEHOLDER)
         .map(|volume| volume["name"].text().to_owned())
         .collect();
-    let mounts = producers.iter_mut().filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut());
+    let mounts = producers
+        .iter_mut()
+        .filter_map(|one| one.get_mut("volumeMounts")?.as_array_mut());
     let is_gone = |mount: &mut Value| gone.iter().any(|name| mount["name"] == name.as_str());
     let unmounted = mounts.flat_map(|mounts| mounts.extract_if(.., is_gone));
-    let places: String =
-        unmounted.map(|mount| format!(", mounted at `{}`", mount["mountPath"].text())).collect();
+    let places: String = unmounted
+        .map(|mount| format!(", mounted at `{}`", mount["mountPath"].text()))
+        .collect();
     if !gone.is_empty() {
         notes.push(format!(
             "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their environment, and there is no such \
@@ -356,8 +431,15 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
         ));
     }
     if let Some(shared) = shared_volume(&workers, &producers) {
-        let inits = pod.get_mut("initContainers").and_then(Value::as_array_mut).into_iter().flatten();
-        let mounts = producers.iter_mut().chain(inits).filter_map(|one| one["volumeMounts"].as_array_mut());
+        let inits = pod
+            .get_mut("initContainers")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten();
+        let mounts = producers
+            .iter_mut()
+            .chain(inits)
+            .filter_map(|one| one["volumeMounts"].as_array_mut());
         rename(mounts.flatten(), &shared);
         rename(json::list_in(&mut pod, "volumes").iter_mut(), &shared);
     }
@@ -373,7 +455,8 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
     {
         pod.remove("volumes");
     }
-    let mut definition = Definition::new(name.as_str(), driver(node, "driver")?, producers.remove(0));
+    let mut definition =
+        Definition::new(name.as_str(), driver(node, "driver")?, producers.remove(0));
     definition.config.driver_spelling = text("driver")?.to_owned();
     let kind = text("resultType")?;
     if !kind.is_empty() && kind.replace('_', "-") != name {
@@ -388,18 +471,29 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
     pod["containers"] = Value::Array(producers);
     definition.pod_spec = Some(pod);
     notes.append(&mut parts.notes);
-    Ok(Loaded { definition, built_in: false, notes, misspelt: None })
+    Ok(Loaded {
+        definition,
+        built_in: false,
+        notes,
+        misspelt: None,
+    })
 }
 
 /// The volume that carries results to the worker: mounted at its results directory, else shared with a producer.
 fn shared_volume<'c>(workers: &'c [Value], producers: &'c [Value]) -> Option<String> {
     let mut env = workers.iter().flat_map(|worker| worker["env"].items());
-    let folder =
-        env.find(|variable| variable["name"] == env::OLD_RESULTS_DIR && variable["value"].is_string());
-    let folder = folder.map_or(RESULTS_DIR, |variable| variable["value"].text()).trim_end_matches('/');
+    let folder = env
+        .find(|variable| variable["name"] == env::OLD_RESULTS_DIR && variable["value"].is_string());
+    let folder = folder
+        .map_or(RESULTS_DIR, |variable| variable["value"].text())
+        .trim_end_matches('/');
     let mounts = |one: &'c Value| one["volumeMounts"].items();
     let of_producers = producers.iter().flat_map(mounts);
-    let is_shared = |mount: &&Value| of_producers.clone().any(|other| other["name"] == mount["name"]);
+    let is_shared = |mount: &&Value| {
+        of_producers
+            .clone()
+            .any(|other| other["name"] == mount["name"])
+    };
     let shared: Vec<&Value> = workers.iter().flat_map(mounts).filter(is_shared).collect();
     shared
         .iter()
@@ -427,8 +521,15 @@ fn runs_worker(container: &Value) -> bool {
         .filter_map(Value::as_str)
         .flat_map(str::split_ascii_whitespace)
         .collect();
-    let is_ours = |word: &str| matches!(word.rsplit(['/', '\\']).next(), Some("sonobuoy" | "sonobuoy.exe"));
-    words.windows(2).any(|pair| is_ours(pair[0]) && pair[1] == "worker")
+    let is_ours = |word: &str| {
+        matches!(
+            word.rsplit(['/', '\\']).next(),
+            Some("sonobuoy" | "sonobuoy.exe")
+        )
+    };
+    words
+        .windows(2)
+        .any(|pair| is_ours(pair[0]) && pair[1] == "worker")
 }
 
 #[cfg(test)]
@@ -494,7 +595,11 @@ config-map:
         });
         assert_eq!(loaded.definition.to_value(), expected);
         assert_eq!(loaded.definition.config.driver, DriverKind::DaemonSet);
-        assert_eq!(read(&loaded.definition.to_yaml()).unwrap(), loaded, "what is written is read back");
+        assert_eq!(
+            read(&loaded.definition.to_yaml()).unwrap(),
+            loaded,
+            "what is written is read back"
+        );
         assert_eq!(read(&expected.to_string()).unwrap(), loaded, "JSON as well");
     }
 
@@ -505,21 +610,66 @@ config-map:
             ("", 1, 1, "there is no plugin definition"),
             ("[]", 1, 1, "a plugin definition must be a map, not a list"),
             ("spec: {}", 1, 1, "`sonobuoy-config` is missing"),
-            ("sonobuoy-config: x", 1, 18, "`sonobuoy-config` must be a map, not text"),
+            (
+                "sonobuoy-config: x",
+                1,
+                18,
+                "`sonobuoy-config` must be a map, not text",
+            ),
             (
                 "sonobuoy-config: {plugin-name: p}",
                 1,
                 18,
                 "`sonobuoy-config.driver` is missing; write Job, DaemonSet or Nodes",
             ),
-            ("sonobuoy-config: {driver: Deployment}", 1, 27, "`Deployment`; write Job, DaemonSet or Nodes"),
-            ("sonobuoy-config: {driver: Job, plugin-name: 12}", 1, 45, "quote it, as in \"12\""),
-            ("sonobuoy-config: {driver: Job, order: x}", 1, 39, "a whole number without quotes"),
-            ("sonobuoy-config: {driver: Job, timeout: 5}", 1, 41, "must be a duration in quotes"),
-            ("sonobuoy-config: {driver: Job, timeout: soon}", 1, 41, "write it as 90s, 5m or 1h30m"),
-            ("sonobuoy-config: {driver: Job, skip-cleanup: 'true'}", 1, 46, "without quotes"),
-            ("sonobuoy-config: {driver: Job, result-files: a}", 1, 46, "must be a list"),
-            ("apiVersion: v1\nkind: Pod", 1, 13, "must be `sonobuoy/v0` or absent"),
+            (
+                "sonobuoy-config: {driver: Deployment}",
+                1,
+                27,
+                "`Deployment`; write Job, DaemonSet or Nodes",
+            ),
+            (
+                "sonobuoy-config: {driver: Job, plugin-name: 12}",
+                1,
+                45,
+                "quote it, as in \"12\"",
+            ),
+            (
+                "sonobuoy-config: {driver: Job, order: x}",
+                1,
+                39,
+                "a whole number without quotes",
+            ),
+            (
+                "sonobuoy-config: {driver: Job, timeout: 5}",
+                1,
+                41,
+                "must be a duration in quotes",
+            ),
+            (
+                "sonobuoy-config: {driver: Job, timeout: soon}",
+                1,
+                41,
+                "write it as 90s, 5m or 1h30m",
+            ),
+            (
+                "sonobuoy-config: {driver: Job, skip-cleanup: 'true'}",
+                1,
+                46,
+                "without quotes",
+            ),
+            (
+                "sonobuoy-config: {driver: Job, result-files: a}",
+                1,
+                46,
+                "must be a list",
+            ),
+            (
+                "apiVersion: v1\nkind: Pod",
+                1,
+                13,
+                "must be `sonobuoy/v0` or absent",
+            ),
         ] {
             check(text, line, column, words);
         }
@@ -535,19 +685,39 @@ config-map:
                 "must be text, not a boolean: quote it, as in \"true\"",
             ),
             ("spec: {args: [a, 1]}", 18, "`spec.args[1]`"),
-            ("spec: {command: run}", 17, "`spec.command` must be a list, not text"),
-            ("spec: {image: [x]}", 15, "`spec.image` must be text, not a list"),
+            (
+                "spec: {command: run}",
+                17,
+                "`spec.command` must be a list, not text",
+            ),
+            (
+                "spec: {image: [x]}",
+                15,
+                "`spec.image` must be text, not a list",
+            ),
             ("spec: text", 7, "`spec` must be a map, not text"),
             ("podSpec: {hostPID: 'yes'}", 20, "`podSpec.hostPID`"),
-            ("podSpec: {nodeSelector: {a: 1}}", 29, "`podSpec.nodeSelector.a`"),
+            (
+                "podSpec: {nodeSelector: {a: 1}}",
+                29,
+                "`podSpec.nodeSelector.a`",
+            ),
             (
                 "podSpec: {containers: [{env: [{name: a, value: 1.5}]}]}",
                 48,
                 "`podSpec.containers[0].env[0].value`",
             ),
-            ("extra-volumes: {}", 16, "`extra-volumes` must be a list, not a map"),
+            (
+                "extra-volumes: {}",
+                16,
+                "`extra-volumes` must be a list, not a map",
+            ),
             ("config-map: {a: 1}", 17, "`config-map.a`"),
-            ("config-map: {a: {b: c}}", 17, "`config-map.a` must be text, not a map"),
+            (
+                "config-map: {a: {b: c}}",
+                17,
+                "`config-map.a` must be text, not a map",
+            ),
         ] {
             check(&format!("{head}{text}"), 2, column, words);
         }
@@ -561,7 +731,11 @@ config-map:
                 "unknown key `resultformat` in `sonobuoy-config`; did you mean `result-format`?",
                 true,
             ),
-            ("plugin_name", "did you mean `plugin-name`?; it is ignored", true),
+            (
+                "plugin_name",
+                "did you mean `plugin-name`?; it is ignored",
+                true,
+            ),
             ("skipcleanup", "did you mean `skip-cleanup`?", true),
             (
                 "maintainer",
@@ -570,41 +744,96 @@ config-map:
             ),
             ("source_url", "", false),
             ("result-type", "", false),
-            (".podspec", "line 2, column 1: unknown key `podspec`; did you mean `podSpec`?", true),
+            (
+                ".podspec",
+                "line 2, column 1: unknown key `podspec`; did you mean `podSpec`?",
+                true,
+            ),
             (".configmap", "did you mean `config-map`?", true),
-            (".result-format", "line 2, column 1: unknown key `result-format`; it is ignored", false),
+            (
+                ".result-format",
+                "line 2, column 1: unknown key `result-format`; it is ignored",
+                false,
+            ),
         ] {
             let text = match key.split_once('.') {
-                Some((_, key)) => format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\n{key}: x"),
-                None => format!("sonobuoy-config: {{driver: Job, plugin-name: p, description: d, {key}: x}}"),
+                Some((_, key)) => {
+                    format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\n{key}: x")
+                }
+                None => format!(
+                    "sonobuoy-config: {{driver: Job, plugin-name: p, description: d, {key}: x}}"
+                ),
             };
             let loaded = read(&text).unwrap();
             assert_eq!(loaded.misspelt.is_some(), is_misspelt, "{key}");
-            assert!(loaded.notes.concat().contains(note), "{key}: {:?}", loaded.notes);
-            assert_eq!(loaded.notes.is_empty(), note.is_empty(), "{key}: {:?}", loaded.notes);
+            assert!(
+                loaded.notes.concat().contains(note),
+                "{key}: {:?}",
+                loaded.notes
+            );
+            assert_eq!(
+                loaded.notes.is_empty(),
+                note.is_empty(),
+                "{key}: {:?}",
+                loaded.notes
+            );
         }
         // The misspelt key is the only explanation of a missing name.
         let nameless = "sonobuoy-config: {driver: Job, plugin_name: p}";
-        check(nameless, 1, 32, "unknown key `plugin_name` in `sonobuoy-config`; did you mean `plugin-name`?");
+        check(
+            nameless,
+            1,
+            32,
+            "unknown key `plugin_name` in `sonobuoy-config`; did you mean `plugin-name`?",
+        );
     }
 
     fn check(text: &str, line: usize, column: usize, words: &str) {
         let error = read(text).expect_err(text);
-        assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+        assert_eq!(
+            (error.line, error.column),
+            (line, column),
+            "{text}: {error}"
+        );
         assert!(error.message.contains(words), "{text}: {error}");
     }
 
     #[test]
     fn second_values_and_documents_are_rejected() {
         let head = "sonobuoy-config:\n  plugin-name: p\n  driver: Job\n";
-        check(&format!("{head}  driver: DaemonSet\n"), 4, 3, "`driver` is already set in line 3");
-        check(&format!("{head}spec: {{image: a, image: b}}\n"), 4, 18, "`image` is already set in line 4");
-        check(&format!("{head}---\n{head}"), 5, 1, "a second document begins here");
-        let json = r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "p", "driver": "DaemonSet"}}"#;
+        check(
+            &format!("{head}  driver: DaemonSet\n"),
+            4,
+            3,
+            "`driver` is already set in line 3",
+        );
+        check(
+            &format!("{head}spec: {{image: a, image: b}}\n"),
+            4,
+            18,
+            "`image` is already set in line 4",
+        );
+        check(
+            &format!("{head}---\n{head}"),
+            5,
+            1,
+            "a second document begins here",
+        );
+        let json =
+            r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "p", "driver": "DaemonSet"}}"#;
         check(json, 1, 59, "`driver` is already set in line 1");
-        check(&format!("{FLOW}\n---\n{FLOW}\n"), 3, 1, "a second document begins here");
+        check(
+            &format!("{FLOW}\n---\n{FLOW}\n"),
+            3,
+            1,
+            "a second document begins here",
+        );
         for ending in ["---\n", "...\n", "---\n# end\n"] {
-            assert_eq!(read(&format!("{head}{ending}")).unwrap().definition.name(), "p", "{ending}");
+            assert_eq!(
+                read(&format!("{head}{ending}")).unwrap().definition.name(),
+                "p",
+                "{ending}"
+            );
         }
     }
 
@@ -612,21 +841,39 @@ config-map:
 
     #[test]
     fn config_maps_are_unwrapped() {
-        let wrapped =
-            |data: &str| format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cm}}\ndata:\n{data}");
-        let entry = |key: &str, name: &str| {
-            format!("  {key}: |\n    sonobuoy-config:\n      driver: Job\n      plugin-name: {name}\n")
+        let wrapped = |data: &str| {
+            format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: cm}}\ndata:\n{data}")
         };
-        let two = wrapped(&[entry("a.yaml", "a"), entry("b.json", "b"), entry("notes", "c")].concat());
-        let names: Vec<_> =
-            read_all(&two).unwrap().iter().map(|loaded| loaded.definition.name().to_owned()).collect();
+        let entry = |key: &str, name: &str| {
+            format!(
+                "  {key}: |\n    sonobuoy-config:\n      driver: Job\n      plugin-name: {name}\n"
+            )
+        };
+        let two = wrapped(
+            &[
+                entry("a.yaml", "a"),
+                entry("b.json", "b"),
+                entry("notes", "c"),
+            ]
+            .concat(),
+        );
+        let names: Vec<_> = read_all(&two)
+            .unwrap()
+            .iter()
+            .map(|loaded| loaded.definition.name().to_owned())
+            .collect();
         assert_eq!(names, ["a", "b"]);
         check(&two, 1, 1, "must contain one definition, not 2 (a, b)");
         assert_eq!(
             read(&wrapped(&entry("a.yml", "a"))).unwrap().notes,
             ["taken from `a.yml` of the ConfigMap `cm`"]
         );
-        check(&wrapped("  a.yaml: '['\n"), 5, 11, "in `data.a.yaml` of the ConfigMap: line");
+        check(
+            &wrapped("  a.yaml: '['\n"),
+            5,
+            11,
+            "in `data.a.yaml` of the ConfigMap: line",
+        );
         check(&wrapped("  a.tmpl: x\n"), 5, 3, "v0.10 template");
         check(&wrapped("  a: x\n"), 5, 3, "no entry");
         check("apiVersion: v1\nkind: ConfigMap\n", 1, 1, "no `data`");
@@ -634,14 +881,17 @@ config-map:
 
     #[test]
     fn damaged_text_never_panics_and_definitions_round_trip() {
-        let rounds =
-            std::env::var("SONOBUOY_FUZZ_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3000);
+        let rounds = std::env::var("SONOBUOY_FUZZ_ROUNDS")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(3000);
         let legacy = "name: a_b\ndriver: Job\nspec: {containers: [{name: x, command: [sh, -c, /sonobuoy worker job]}, {name: y}]}\n";
         let odd = "a: &a [1, 0644, ~, .5, yes]\nb: {<<: {x: *a}, ? y : !!str 1}\nc: |2-\n   t\n\nd: >+\n  f\n\n---\n- e\n";
-        let json =
-            r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "\u0061"}, "spec": {"args": [1.5]}}"#;
+        let json = r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "\u0061"}, "spec": {"args": [1.5]}}"#;
         let seeds = [FULL, legacy, odd, json].map(|text| text.chars().collect::<Vec<char>>());
-        let signs: Vec<char> = "\n\t :-?#&*!|>'\"%@`{}[],<~=.\\0a\u{85}\u{feff}ä\u{1}".chars().collect();
+        let signs: Vec<char> = "\n\t :-?#&*!|>'\"%@`{}[],<~=.\\0a\u{85}\u{feff}ä\u{1}"
+            .chars()
+            .collect();
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let mut random = |below: usize| {
             state ^= state << 13;
@@ -666,11 +916,15 @@ config-map:
             }
             let text: String = text.into_iter().collect();
             for value in yaml::parse_all(&text).into_iter().flatten() {
-                assert_eq!(yaml::parse(&yaml::write(&value)).as_ref(), Ok(&value), "{text:?}");
+                assert_eq!(
+                    yaml::parse(&yaml::write(&value)).as_ref(),
+                    Ok(&value),
+                    "{text:?}"
+                );
             }
             for loaded in read_all(&text).into_iter().flatten() {
-                let again =
-                    read(&loaded.definition.to_yaml()).unwrap_or_else(|error| panic!("{error}: {text:?}"));
+                let again = read(&loaded.definition.to_yaml())
+                    .unwrap_or_else(|error| panic!("{error}: {text:?}"));
                 assert_eq!(again.definition, loaded.definition, "{text:?}");
             }
             let _ = base::pattern::compile(&text);
@@ -681,10 +935,14 @@ config-map:
     #[test]
     fn every_key_is_described_and_of_a_type() {
         let schema = schema();
-        let keys = schema["properties"]["sonobuoy-config"]["properties"].as_object().unwrap();
+        let keys = schema["properties"]["sonobuoy-config"]["properties"]
+            .as_object()
+            .unwrap();
         for (key, schema) in keys {
             assert!(schema["description"].is_string(), "{key}");
-            let is_typed = ["type", "enum", "anyOf", "deprecated"].iter().any(|word| !schema[word].is_null());
+            let is_typed = ["type", "enum", "anyOf", "deprecated"]
+                .iter()
+                .any(|word| !schema[word].is_null());
             assert!(is_typed, "{key}: {schema}");
         }
         assert_eq!(in_any_case("Job"), "[Jj][Oo][Bb]");
@@ -742,7 +1000,11 @@ spec:
             })
         );
         let notes = loaded.notes.join("; ");
-        for words in ["the v0.8 format", "now called `e2e-tests`", "`resultType` e2e was dropped"] {
+        for words in [
+            "the v0.8 format",
+            "now called `e2e-tests`",
+            "`resultType` e2e was dropped",
+        ] {
             assert!(notes.contains(words), "{notes}");
         }
     }
@@ -764,13 +1026,19 @@ spec:
         let plain = json!([{"name": "out", "emptyDir": {}}, {"name": "data", "emptyDir": {}}]);
         let memory = json!([{"name": "data", "emptyDir": {}}, {"name": "out", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}]);
         let both = json!([{"name": "data", "mountPath": "/d"}, {"name": "out", "mountPath": "/tmp/results"}]);
-        let elsewhere = json!([{"name": "data", "mountPath": "/d"}, {"name": "out", "mountPath": "/r/"}]);
+        let elsewhere =
+            json!([{"name": "data", "mountPath": "/d"}, {"name": "out", "mountPath": "/r/"}]);
         let kept = json!({"name": "results", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}});
         let data = json!({"name": "data", "emptyDir": {}});
         for (volumes, worker, env, expected) in [
             (&plain, &both, json!([]), json!([data])),
             (&memory, &both, json!([]), json!([data, kept])),
-            (&memory, &elsewhere, json!([{"name": "RESULTS_DIR", "value": "/r"}]), json!([data, kept])),
+            (
+                &memory,
+                &elsewhere,
+                json!([{"name": "RESULTS_DIR", "value": "/r"}]),
+                json!([data, kept]),
+            ),
         ] {
             let text = pod(volumes.clone(), worker.clone(), env).to_string();
             let definition = read(&text).unwrap().definition.to_value();
@@ -778,28 +1046,51 @@ spec:
             let mounts = mounts.map(|(name, path)| json!({"name": name, "mountPath": path}));
             assert_eq!(definition["spec"]["volumeMounts"], json!(mounts), "{text}");
             let pod = &definition["podSpec"];
-            assert_eq!(pod["initContainers"][0]["volumeMounts"], json!([mounts[1]]), "{text}");
-            assert_eq!((&pod["volumes"], &pod["serviceAccountName"]), (&expected, &json!("own")), "{text}");
+            assert_eq!(
+                pod["initContainers"][0]["volumeMounts"],
+                json!([mounts[1]]),
+                "{text}"
+            );
+            assert_eq!(
+                (&pod["volumes"], &pod["serviceAccountName"]),
+                (&expected, &json!("own")),
+                "{text}"
+            );
         }
         // A similar volume with its own content is kept.
-        let swapped =
-            json!([{"name": "results", "hostPath": {"path": "/h"}}, {"name": "out", "emptyDir": {}}]);
-        let text = pod(swapped, json!([{"name": "out", "mountPath": "/tmp/results"}]), json!([])).to_string();
+        let swapped = json!([{"name": "results", "hostPath": {"path": "/h"}}, {"name": "out", "emptyDir": {}}]);
+        let text = pod(
+            swapped,
+            json!([{"name": "out", "mountPath": "/tmp/results"}]),
+            json!([]),
+        )
+        .to_string();
         let definition = read(&text).unwrap().definition.to_value();
-        assert_eq!(definition["podSpec"]["volumes"], json!([{"name": "out", "hostPath": {"path": "/h"}}]));
+        assert_eq!(
+            definition["podSpec"]["volumes"],
+            json!([{"name": "out", "hostPath": {"path": "/h"}}])
+        );
     }
 
     #[test]
     fn inconvertible_definition_is_refused_with_its_position() {
         for (text, line, words) in [
             ("name: a\ndriver: Job\n", 1, "`spec` is missing"),
-            ("name: a\ndriver: Pod\nspec: {containers: [{name: x}]}\n", 2, "write Job, DaemonSet or Nodes"),
+            (
+                "name: a\ndriver: Pod\nspec: {containers: [{name: x}]}\n",
+                2,
+                "write Job, DaemonSet or Nodes",
+            ),
             (
                 "name: a\ndriver: Job\nspec: {containers: [{command: [/sonobuoy, worker, job]}]}\n",
                 3,
                 "the only container",
             ),
-            ("name: a\ndriver: Job\nspec: {containers: {}}\n", 3, "must be a list"),
+            (
+                "name: a\ndriver: Job\nspec: {containers: {}}\n",
+                3,
+                "must be a list",
+            ),
         ] {
             let error = read(text).expect_err(text);
             assert_eq!(error.line, line, "{error}");
@@ -810,10 +1101,22 @@ spec:
     #[test]
     fn workers_are_recognized_by_their_command() {
         for (container, expected) in [
-            (json!({"command": ["sh", "-c", "/sonobuoy worker global -v 5 --logtostderr"]}), true),
-            (json!({"command": ["/sonobuoy"], "args": ["worker", "single-node"]}), true),
-            (json!({"command": ["sh", "-c", "sonobuoy worker daemonset; sleep 1"]}), true),
-            (json!({"command": ["/sonobuoy"], "args": ["gather", "host-facts"]}), false),
+            (
+                json!({"command": ["sh", "-c", "/sonobuoy worker global -v 5 --logtostderr"]}),
+                true,
+            ),
+            (
+                json!({"command": ["/sonobuoy"], "args": ["worker", "single-node"]}),
+                true,
+            ),
+            (
+                json!({"command": ["sh", "-c", "sonobuoy worker daemonset; sleep 1"]}),
+                true,
+            ),
+            (
+                json!({"command": ["/sonobuoy"], "args": ["gather", "host-facts"]}),
+                false,
+            ),
             (json!({"command": ["./run.sh"], "args": ["worker"]}), false),
             (json!({}), false),
         ] {

@@ -28,7 +28,10 @@ struct KubernetesField {
 static TYPES: LazyLock<HashMap<&str, Vec<KubernetesField>>> = LazyLock::new(|| {
     let mut types: HashMap<_, Vec<_>> = HashMap::new();
     let mut of = "";
-    for line in include_str!("kubernetes.txt").lines().filter(|line| !line.starts_with('#')) {
+    for line in include_str!("kubernetes.txt")
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+    {
         for word in line.split(' ').filter(|word| !word.is_empty()) {
             match word.split_once(':') {
                 None => of = word,
@@ -41,16 +44,27 @@ static TYPES: LazyLock<HashMap<&str, Vec<KubernetesField>>> = LazyLock::new(|| {
 
 fn field(name: &'static str, mark: &'static str) -> KubernetesField {
     let kind = mark.trim_start_matches(['!', '*']);
-    KubernetesField { name, kind, always: mark.starts_with('!'), optional: mark.contains('*') }
+    KubernetesField {
+        name,
+        kind,
+        always: mark.starts_with('!'),
+        optional: mark.contains('*'),
+    }
 }
 
 /// The JSON Schemas of all types, by name.
 pub(super) fn schemas() -> Map<String, Value> {
     let of = |fields: &[KubernetesField]| {
-        let properties: Value = fields.iter().map(|field| (field.name, schema(field.kind))).collect();
+        let properties: Value = fields
+            .iter()
+            .map(|field| (field.name, schema(field.kind)))
+            .collect();
         json!({"type": ["object", "null"], "additionalProperties": false, "properties": properties})
     };
-    TYPES.iter().map(|(name, fields)| ((*name).to_owned(), of(fields))).collect()
+    TYPES
+        .iter()
+        .map(|(name, fields)| ((*name).to_owned(), of(fields)))
+        .collect()
 }
 
 /// The JSON Schema of a kind; those of types refer to [`schemas`].
@@ -64,7 +78,9 @@ pub(super) fn schema(kind: &str) -> Value {
         "quantity" => json!({"type": ["number", "string", "null"]}),
         _ => match (kind.strip_prefix("[]"), kind.strip_prefix("{}")) {
             (Some(item), _) => json!({"type": ["array", "null"], "items": schema(item)}),
-            (_, Some(value)) => json!({"type": ["object", "null"], "additionalProperties": schema(value)}),
+            (_, Some(value)) => {
+                json!({"type": ["object", "null"], "additionalProperties": schema(value)})
+            }
             _ => json!({"$ref": format!("#/definitions/{kind}")}),
         },
     }
@@ -79,7 +95,12 @@ pub(super) struct Parts {
 
 impl Parts {
     /// A value of a kind in the table.
-    pub(super) fn value(&mut self, path: &str, node: &Node, kind: &'static str) -> Result<Value, Error> {
+    pub(super) fn value(
+        &mut self,
+        path: &str,
+        node: &Node,
+        kind: &'static str,
+    ) -> Result<Value, Error> {
         if kind == "any" {
             return Ok(tree(node));
         }
@@ -92,14 +113,19 @@ impl Parts {
         if let Some(kind) = kind.strip_prefix("{}") {
             let entries = entries(path, node)?.iter();
             let read = entries.map(|(key, node)| {
-                Ok((key.text.clone(), self.value(&format!("{path}.{}", key.text), node, kind)?))
+                Ok((
+                    key.text.clone(),
+                    self.value(&format!("{path}.{}", key.text), node, kind)?,
+                ))
             });
             return read.collect();
         }
         match (kind, &node.content) {
             ("text" | "time", _) => text(path, node).map(Value::from),
             ("flag", _) => typed::read::<bool>(path, node).map(Value::from),
-            ("int32" | "int64", Content::Number(number)) if !number.is_f64() => match number.as_i64() {
+            ("int32" | "int64", Content::Number(number)) if !number.is_f64() => match number
+                .as_i64()
+            {
                 Some(whole) if kind == "int64" || i32::try_from(whole).is_ok() => Ok(json!(whole)),
                 _ => Err(node.position.error(format!("`{path}` is too large"))),
             },
@@ -130,14 +156,21 @@ impl Parts {
             } else {
                 // Fields of later Kubernetes versions are passed on.
                 object[&key.text] = tree(node);
-                self.notes.push(format!("unknown field `{path}` is passed on; check its spelling"));
+                self.notes.push(format!(
+                    "unknown field `{path}` is passed on; check its spelling"
+                ));
             }
         }
         Ok(object)
     }
 
     /// A list of values of a kind.
-    pub(super) fn list(&mut self, path: &str, node: &Node, kind: &'static str) -> Result<Vec<Value>, Error> {
+    pub(super) fn list(
+        &mut self,
+        path: &str,
+        node: &Node,
+        kind: &'static str,
+    ) -> Result<Vec<Value>, Error> {
         typed::list(path, node, |path, item| self.value(path, item, kind))
     }
 }
@@ -153,9 +186,11 @@ fn is_field(kind: &str, name: &str) -> bool {
 /// Why a key is not among these fields; `None` if it may be a field of a later Kubernetes: well-formed, and not a
 /// known field in the wrong place or case.
 fn mistake(key: &str, fields: &[KubernetesField]) -> Option<String> {
-    let is_well_formed =
-        key.starts_with(|c: char| c.is_ascii_lowercase()) && key.bytes().all(|b| b.is_ascii_alphanumeric());
-    let spelled = fields.iter().find(|field| field.name.eq_ignore_ascii_case(key));
+    let is_well_formed = key.starts_with(|c: char| c.is_ascii_lowercase())
+        && key.bytes().all(|b| b.is_ascii_alphanumeric());
+    let spelled = fields
+        .iter()
+        .find(|field| field.name.eq_ignore_ascii_case(key));
     match (spelled, is_field(POD, key), is_field(CONTAINER, key)) {
         (Some(field), ..) => Some(format!("it is spelled `{}`", field.name)),
         (_, true, false) => Some("it is a field of the pod, in `podSpec`".into()),
@@ -176,19 +211,37 @@ pub(super) fn empty(kind: &str) -> Value {
             fields
                 .iter()
                 .filter(|field| field.always)
-                .map(|field| (field.name, if field.optional { Value::Null } else { empty(field.kind) }))
+                .map(|field| {
+                    (
+                        field.name,
+                        if field.optional {
+                            Value::Null
+                        } else {
+                            empty(field.kind)
+                        },
+                    )
+                })
                 .collect()
         }),
     }
 }
 
 fn is_empty(value: &Value) -> bool {
-    [json!(null), json!(false), json!(0), json!(""), json!([]), json!({})].contains(value)
+    [
+        json!(null),
+        json!(false),
+        json!(0),
+        json!(""),
+        json!([]),
+        json!({}),
+    ]
+    .contains(value)
 }
 
 fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
     canonical(text).map(Value::from).ok_or_else(|| {
-        let message = format!("`{path}` is `{text}`, which is not a quantity; write it as 2, 500m or 1Gi");
+        let message =
+            format!("`{path}` is `{text}`, which is not a quantity; write it as 2, 500m or 1Gi");
         node.position.error(message)
     })
 }
@@ -196,11 +249,16 @@ fn size(path: &str, node: &Node, text: &str) -> Result<Value, Error> {
 /// The driver named in a map.
 pub(super) fn driver(node: &Node, path: &str) -> Result<DriverKind, Error> {
     let Some(value) = node.get("driver") else {
-        return Err(node.position.error(format!("`{path}` is missing; write Job, DaemonSet or Nodes")));
+        return Err(node.position.error(format!(
+            "`{path}` is missing; write Job, DaemonSet or Nodes"
+        )));
     };
     let text = text(path, value)?;
-    DriverKind::parse(text)
-        .ok_or_else(|| value.position.error(format!("`{path}` is `{text}`; write Job, DaemonSet or Nodes")))
+    DriverKind::parse(text).ok_or_else(|| {
+        value.position.error(format!(
+            "`{path}` is `{text}`; write Job, DaemonSet or Nodes"
+        ))
+    })
 }
 
 /// A node as JSON, without null values, as in Go.
@@ -239,7 +297,9 @@ fn canonical(text: &str) -> Option<String> {
     let text = text.trim();
     let negative = text.starts_with('-');
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -250,9 +310,15 @@ fn canonical(text: &str) -> Option<String> {
         return Some(text.to_owned());
     }
     // Numbers too large for any machine are kept unchanged, too.
-    let Some(nanos) = nanos(whole, fraction, base, power) else { return Some(text.to_owned()) };
+    let Some(nanos) = nanos(whole, fraction, base, power) else {
+        return Some(text.to_owned());
+    };
     let sign = if negative && nanos != 0 { "-" } else { "" };
-    let nanos = if form == Form::Binary { nanos.min(MAX_BINARY) } else { nanos };
+    let nanos = if form == Form::Binary {
+        nanos.min(MAX_BINARY)
+    } else {
+        nanos
+    };
     Some(format!("{sign}{}", format_quantity(nanos, form)))
 }
 
@@ -267,11 +333,16 @@ fn is_final(whole: &str, fraction: &str, form: Form, power: i32) -> bool {
     }
     let digits = [whole, fraction].concat();
     let scale = power.saturating_sub(count(fraction));
-    !whole.is_empty() && digits.len() <= 18 && scale % 3 == 0 && scale >= -9 && !digits.ends_with("000")
+    !whole.is_empty()
+        && digits.len() <= 18
+        && scale % 3 == 0
+        && scale >= -9
+        && !digits.ends_with("000")
 }
 
 fn meaning(suffix: &str) -> Option<(Form, i128, i32)> {
-    let place = |known: &[&str]| i32::try_from(known.iter().position(|known| *known == suffix)?).ok();
+    let place =
+        |known: &[&str]| i32::try_from(known.iter().position(|known| *known == suffix)?).ok();
     if let Some(at) = place(&THOUSANDS) {
         return Some((Form::Thousands, 10, at * 3 - 9));
     }
@@ -303,7 +374,11 @@ fn format_quantity(nanos: i128, form: Form) -> String {
         let (number, times) = reduced(nanos / NANO, 1024, BINARY.len() - 1);
         return format!("{number}{}", BINARY[times]);
     }
-    let max = if form == Form::Exponent { usize::MAX } else { THOUSANDS.len() - 1 };
+    let max = if form == Form::Exponent {
+        usize::MAX
+    } else {
+        THOUSANDS.len() - 1
+    };
     let (number, times) = reduced(nanos, 1000, max);
     match (form, times) {
         _ if number == 0 => "0".into(),
@@ -331,17 +406,25 @@ mod tests {
 
     fn pod(text: &str) -> (Value, Vec<String>) {
         let mut parts = Parts::default();
-        let value = parts.value("podSpec", &yaml::document(text).unwrap(), POD).unwrap();
+        let value = parts
+            .value("podSpec", &yaml::document(text).unwrap(), POD)
+            .unwrap();
         (value, parts.notes)
     }
 
     #[test]
     fn every_kind_in_the_table_exists() {
-        let basic = ["text", "flag", "int32", "int64", "quantity", "port", "time", "any"];
+        let basic = [
+            "text", "flag", "int32", "int64", "quantity", "port", "time", "any",
+        ];
         assert!(TYPES.len() > 90);
         for field in TYPES.values().flatten() {
             let kind = field.kind.trim_start_matches(['[', ']', '{', '}']);
-            assert!(basic.contains(&kind) || TYPES.contains_key(kind), "{}: {kind}", field.name);
+            assert!(
+                basic.contains(&kind) || TYPES.contains_key(kind),
+                "{}: {kind}",
+                field.name
+            );
         }
     }
 
@@ -353,7 +436,10 @@ mod tests {
                 "{containers: [], hostNetwork: false, nodeSelector: {}, dnsPolicy: ''}",
                 json!({"containers": []}),
             ),
-            ("containers: [{}, null]", json!({"containers": [{"name": ""}, {"name": ""}]})),
+            (
+                "containers: [{}, null]",
+                json!({"containers": [{"name": ""}, {"name": ""}]}),
+            ),
             (
                 "containers: [{name: a, args: [], tty: false, stdin: true, resources: {limits: {}}}]",
                 json!({"containers": [{"name": "a", "stdin": true}]}),
@@ -395,7 +481,10 @@ mod tests {
         let text = "{containers: [{name: a, tolerations: [], volumes: [{}], Image: i, some-key: 1}], image: i, \
                     fieldOfTomorrow: {a: [1]}, nothing: null}";
         let (value, notes) = pod(text);
-        assert_eq!(value, json!({"containers": [{"name": "a"}], "fieldOfTomorrow": {"a": [1]}}));
+        assert_eq!(
+            value,
+            json!({"containers": [{"name": "a"}], "fieldOfTomorrow": {"a": [1]}})
+        );
         assert_eq!(
             notes,
             [
@@ -413,16 +502,26 @@ mod tests {
     fn wrong_kinds_are_refused_everywhere() {
         for (text, words) in [
             ("{priority: 3000000000}", "`podSpec.priority` is too large"),
-            ("{overhead: {cpu: much}}", "`podSpec.overhead.cpu` is `much`, which is not a quantity"),
-            ("{overhead: {cpu: [1]}}", "`podSpec.overhead.cpu` must be a quantity"),
-            ("{affinity: {nodeAffinity: []}}", "`podSpec.affinity.nodeAffinity` must be a map"),
+            (
+                "{overhead: {cpu: much}}",
+                "`podSpec.overhead.cpu` is `much`, which is not a quantity",
+            ),
+            (
+                "{overhead: {cpu: [1]}}",
+                "`podSpec.overhead.cpu` must be a quantity",
+            ),
+            (
+                "{affinity: {nodeAffinity: []}}",
+                "`podSpec.affinity.nodeAffinity` must be a map",
+            ),
             (
                 "{containers: [{livenessProbe: {tcpSocket: {port: 1.5}}}]}",
                 ".port` must be a whole number or a name",
             ),
         ] {
-            let error =
-                Parts::default().value("podSpec", &yaml::document(text).unwrap(), POD).expect_err(text);
+            let error = Parts::default()
+                .value("podSpec", &yaml::document(text).unwrap(), POD)
+                .expect_err(text);
             assert!(error.message.contains(words), "{text}: {error}");
         }
     }
@@ -476,7 +575,9 @@ mod tests {
         }
         let huge = format!("1{}", "0".repeat(60));
         assert_eq!(canonical(&huge), Some(huge.clone()));
-        for text in ["", ".", "1.2.3", "a", "1x", "1 Gi", "1gi", "--1", "1e", "1e1.5", "Ki", "1Kib", "ä"] {
+        for text in [
+            "", ".", "1.2.3", "a", "1x", "1 Gi", "1gi", "--1", "1e", "1e1.5", "Ki", "1Kib", "ä",
+        ] {
             assert_eq!(canonical(text), None, "{text}");
         }
     }

@@ -25,7 +25,11 @@ const FOLDER: &str = ".sonobuoy";
 const HOME_FOLDERS: [&str; 2] = ["~/sonobuoy/plugins.d", "~/.sonobuoy/plugins.d"];
 
 /// Resolves one `-p VALUE`; `folders` is the search path.
-pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> Result<Vec<Loaded>> {
+pub(crate) fn find(
+    value: &str,
+    installed: Option<&Installed>,
+    folders: &[String],
+) -> Result<Vec<Loaded>> {
     let (source, new_name) = split_name(value);
     if source.trim().is_empty() {
         match value.trim() {
@@ -34,9 +38,12 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
         }
     }
     let (path, is_path) = (Path::new(source), source.contains(['/', '\\']));
-    let found = if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
+    let found = if !is_path
+        && let Some(path) = installed.and_then(|installed| installed.find(source))
+    {
         load(&path)?
-    } else if let Some(definition) = builtin::named(source).or_else(|| builtin::named(&with_hyphens(source)))
+    } else if let Some(definition) =
+        builtin::named(source).or_else(|| builtin::named(&with_hyphens(source)))
     {
         if new_name.is_some() {
             bail!(
@@ -52,7 +59,9 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
         }
         let files = in_folder(path, &["yaml"])?;
         if files.is_empty() {
-            bail!("the folder `{source}` contains no *.yaml file, which plugin definitions must be");
+            bail!(
+                "the folder `{source}` contains no *.yaml file, which plugin definitions must be"
+            );
         }
         let mut all = Vec::new();
         for path in &files {
@@ -69,10 +78,17 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
         } else {
             "no installed plugin, built-in plugin, file or folder has this name"
         };
-        let (installed, here) = (Installed::names(), in_folder(Path::new("."), &["yaml", "yml"]));
+        let (installed, here) = (
+            Installed::names(),
+            in_folder(Path::new("."), &["yaml", "yml"]),
+        );
         let mut known: Vec<&str> = builtin::names().collect();
         known.extend(installed.iter().map(String::as_str));
-        known.extend(here.iter().flatten().filter_map(|path| path.file_name()?.to_str()));
+        known.extend(
+            here.iter()
+                .flatten()
+                .filter_map(|path| path.file_name()?.to_str()),
+        );
         bail!("plugin `{source}`: {ways}{}", near::hint(source, known))
     };
     custom(found, value, new_name)
@@ -80,7 +96,14 @@ pub(crate) fn find(value: &str, installed: Option<&Installed>, folders: &[String
 
 /// Reads the only definition in a file or URL.
 pub(crate) fn one(source: &str) -> Result<Loaded> {
-    only(if is_url(source) { get(source)? } else { load(Path::new(source))? }, source)
+    only(
+        if is_url(source) {
+            get(source)?
+        } else {
+            load(Path::new(source))?
+        },
+        source,
+    )
 }
 
 /// Splits `SOURCE@NEWNAME`; a file with `@` in its name, and an `@` before the host of a URL, are not split.
@@ -101,7 +124,10 @@ fn is_url(source: &str) -> bool {
 /// Prepares definitions of a user for a run, under `new_name` if there is only one.
 fn custom(mut all: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<Vec<Loaded>> {
     if new_name.is_some() && all.len() != 1 {
-        bail!("`-p {value}`: {} definitions cannot all have the same name", all.len());
+        bail!(
+            "`-p {value}`: {} definitions cannot all have the same name",
+            all.len()
+        );
     }
     let renamable = all.len() == 1 && !Path::new(value).is_dir();
     for loaded in &mut all {
@@ -122,7 +148,9 @@ fn custom(mut all: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<V
             source if renamable => anyhow!("{error}; rename it, as in `-p {source}@newname`"),
             _ => anyhow!("{error}; change `plugin-name` in its file"),
         });
-        named.and_then(|()| check_content(definition)).with_context(|| format!("`-p {value}`"))?;
+        named
+            .and_then(|()| check_content(definition))
+            .with_context(|| format!("`-p {value}`"))?;
     }
     Ok(all)
 }
@@ -146,13 +174,17 @@ fn load_found(path: &Path) -> Result<Vec<Loaded>> {
 }
 
 fn load_with(read: impl Fn(&Path, u64) -> io::Result<Vec<u8>>, path: &Path) -> Result<Vec<Loaded>> {
-    parse(read(path, MAX_FILE_BYTES).at("cannot read", path)?, &path.display().to_string())
+    parse(
+        read(path, MAX_FILE_BYTES).at("cannot read", path)?,
+        &path.display().to_string(),
+    )
 }
 
 /// Parses the definitions of a text.
 fn parse(bytes: Vec<u8>, origin: &str) -> Result<Vec<Loaded>> {
     let text = small::text(bytes).at("cannot read", origin)?;
-    let mut all = read_all(&text).map_err(|error| anyhow!("plugin definition `{origin}`, {error}"))?;
+    let mut all =
+        read_all(&text).map_err(|error| anyhow!("plugin definition `{origin}`, {error}"))?;
     for note in all.iter_mut().flat_map(|loaded| &mut loaded.notes) {
         *note = format!("`{origin}`: {note}");
     }
@@ -198,14 +230,25 @@ pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<
         None => ensure!(broken.is_empty(), "{}", broken.join("; ")),
         Some(names) => {
             if let Err(name) = select(&mut definitions, names, Definition::name) {
-                let reasons =
-                    if broken.is_empty() { String::new() } else { format!(" ({})", broken.join("; ")) };
-                bail!("plugin `{name}` is selected but not defined in {}{reasons}", folders.join(", "));
+                let reasons = if broken.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", broken.join("; "))
+                };
+                bail!(
+                    "plugin `{name}` is selected but not defined in {}{reasons}",
+                    folders.join(", ")
+                );
             }
-            broken.iter().for_each(|error| log::warn!("{error}; it is not selected"));
+            broken
+                .iter()
+                .for_each(|error| log::warn!("{error}; it is not selected"));
         }
     }
-    if let Some(pair) = definitions.windows(2).find(|pair| pair[0].name() == pair[1].name()) {
+    if let Some(pair) = definitions
+        .windows(2)
+        .find(|pair| pair[0].name() == pair[1].name())
+    {
         bail!(
             "two definitions in {} are called `{}`; rename or remove one",
             folders.join(", "),
@@ -222,7 +265,9 @@ pub(crate) fn select<'s, T>(
     name_of: impl Fn(&T) -> &str,
 ) -> Result<(), &'s str> {
     let is_one = |name: &str, plugin: &T| is_selected(name, name_of(plugin));
-    let missing = selected.iter().find(|name| !plugins.iter().any(|plugin| is_one(name, plugin)));
+    let missing = selected
+        .iter()
+        .find(|name| !plugins.iter().any(|plugin| is_one(name, plugin)));
     plugins.retain(|plugin| selected.iter().any(|name| is_one(name, plugin)));
     missing.map_or(Ok(()), |name| Err(name))
 }
@@ -251,10 +296,16 @@ fn with_hyphens(name: &str) -> String {
 /// mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
     let more = |folder: &String| (folder == HOME_FOLDERS[0]).then_some(HOME_FOLDERS[1]);
-    let folders = folders.iter().flat_map(|folder| [Some(folder.as_str()), more(folder)]).flatten();
-    let all = folders.flat_map(|folder| in_folder(&with_home(folder), &["yaml", "yml"])).flatten();
+    let folders = folders
+        .iter()
+        .flat_map(|folder| [Some(folder.as_str()), more(folder)])
+        .flatten();
+    let all = folders
+        .flat_map(|folder| in_folder(&with_home(folder), &["yaml", "yml"]))
+        .flatten();
     let mut seen = BTreeSet::new();
-    all.filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone()))).collect()
+    all.filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
+        .collect()
 }
 
 fn home() -> Option<PathBuf> {
@@ -277,7 +328,8 @@ pub(crate) fn user_folder() -> Result<PathBuf> {
     match sys::variable("SONOBUOY_DIR") {
         Some(folder) => Ok(with_home(&folder)),
         None => {
-            let home = home().context("no folder for installed plugins; set SONOBUOY_DIR or HOME")?;
+            let home =
+                home().context("no folder for installed plugins; set SONOBUOY_DIR or HOME")?;
             Ok(home.join(FOLDER))
         }
     }
@@ -324,12 +376,18 @@ impl Installed {
 
     /// File of a plugin, whether it exists or not.
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{}.yaml", name.strip_suffix(".yaml").unwrap_or(name)))
+        self.folder.join(format!(
+            "{}.yaml",
+            name.strip_suffix(".yaml").unwrap_or(name)
+        ))
     }
 
     /// File of an installed plugin, possibly in a subfolder.
     fn find(&self, name: &str) -> Option<PathBuf> {
-        name.split('/').all(is_plain).then(|| self.path(name)).filter(|path| path.is_file())
+        name.split('/')
+            .all(is_plain)
+            .then(|| self.path(name))
+            .filter(|path| path.is_file())
     }
 
     fn existing(&self, name: &str) -> Result<PathBuf> {
@@ -345,7 +403,10 @@ impl Installed {
     pub(crate) fn list(&self) -> Result<Vec<(PathBuf, Result<Loaded>)>> {
         let mut paths = Vec::new();
         collect(&self.folder, &mut paths)?;
-        Ok(paths.into_iter().map(|path| (path.clone(), load_installed(&path))).collect())
+        Ok(paths
+            .into_iter()
+            .map(|path| (path.clone(), load_installed(&path)))
+            .collect())
     }
 
     /// Definition installed under a name.
@@ -400,7 +461,10 @@ mod tests {
         for (value, expected) in [
             ("a.yaml@b", ("a.yaml", Some("b"))),
             ("https://host/a.yaml@b", ("https://host/a.yaml", Some("b"))),
-            ("https://user:secret@host/a.yaml", ("https://user:secret@host/a.yaml", None)),
+            (
+                "https://user:secret@host/a.yaml",
+                ("https://user:secret@host/a.yaml", None),
+            ),
             ("https://user@host:1", ("https://user@host:1", None)),
             ("dir@2/a.yaml", ("dir@2/a.yaml", None)),
             ("e2e", ("e2e", None)),
@@ -431,14 +495,29 @@ mod tests {
     fn pipe_in_a_folder_is_named_without_blocking() {
         let folder = base::temp::Folder::new().unwrap();
         let pipe = folder.join("pipe.yaml");
-        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&pipe)
+                .status()
+                .unwrap()
+                .success()
+        );
         let place = folder.display().to_string();
         let says = format!("cannot read `{}`: it is not a regular file", pipe.display());
-        for error in [find(&place, None, &[]).err(), search(std::slice::from_ref(&place), None).err()] {
+        for error in [
+            find(&place, None, &[]).err(),
+            search(std::slice::from_ref(&place), None).err(),
+        ] {
             assert_eq!(format!("{:#}", error.unwrap()), says);
         }
-        let listed = Installed { folder: folder.to_owned() }.list().unwrap();
-        let errors = listed.into_iter().map(|(_, loaded)| format!("{:#}", loaded.err().unwrap()));
+        let listed = Installed {
+            folder: folder.to_owned(),
+        }
+        .list()
+        .unwrap();
+        let errors = listed
+            .into_iter()
+            .map(|(_, loaded)| format!("{:#}", loaded.err().unwrap()));
         assert_eq!(errors.collect::<Vec<_>>(), [says]);
     }
 
@@ -454,7 +533,10 @@ mod tests {
     fn folder_may_start_with_a_tilde() {
         let home = home().unwrap_or_default();
         if !home.as_os_str().is_empty() {
-            assert_eq!(with_home("~/.sonobuoy/plugins.d"), home.join(".sonobuoy/plugins.d"));
+            assert_eq!(
+                with_home("~/.sonobuoy/plugins.d"),
+                home.join(".sonobuoy/plugins.d")
+            );
             assert_eq!(with_home("$HOME/x"), home.join("x"));
         }
         for other in ["/a/~/b", "~else/x", "./x", "$HOMEX/y"] {
@@ -483,22 +565,51 @@ mod tests {
         let found = search(&folders, Some(&["new_name".to_owned()])).unwrap();
         assert_eq!(names(&found), ["new-name"]);
         std::fs::remove_file(root.join("old.yaml")).unwrap();
-        let chosen = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let chosen = |names: &[&str]| {
+            names
+                .iter()
+                .map(|name| (*name).to_owned())
+                .collect::<Vec<_>>()
+        };
 
         assert_eq!(names(&search(&folders, None).unwrap()), ["a", "b"]);
-        assert_eq!(names(&search(&folders, Some(&chosen(&["b"]))).unwrap()), ["b"]);
-        assert_eq!(names(&search(&folders, Some(&[])).unwrap()), Vec::<&str>::new());
-        let error = search(&folders, Some(&chosen(&["c"]))).err().unwrap().to_string();
+        assert_eq!(
+            names(&search(&folders, Some(&chosen(&["b"]))).unwrap()),
+            ["b"]
+        );
+        assert_eq!(
+            names(&search(&folders, Some(&[])).unwrap()),
+            Vec::<&str>::new()
+        );
+        let error = search(&folders, Some(&chosen(&["c"])))
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("`c` is selected but not defined"), "{error}");
 
         std::fs::write(root.join("broken.yaml"), "a: b: c").unwrap();
         let found = search(&folders, Some(&chosen(&["a"]))).unwrap();
         assert_eq!(names(&found), ["a"]);
         let error = search(&folders, None).err().unwrap().to_string();
-        assert!(error.contains("broken.yaml`, line 1, column 5"), "all shall run, and one cannot: {error}");
-        assert!(search(&folders, Some(&chosen(&["c"]))).err().unwrap().to_string().contains("broken.yaml"));
+        assert!(
+            error.contains("broken.yaml`, line 1, column 5"),
+            "all shall run, and one cannot: {error}"
+        );
+        assert!(
+            search(&folders, Some(&chosen(&["c"])))
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("broken.yaml")
+        );
 
         std::fs::write(root.join("broken.yaml"), plugin("a")).unwrap();
-        assert!(search(&folders, None).err().unwrap().to_string().contains("two definitions"));
+        assert!(
+            search(&folders, None)
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("two definitions")
+        );
     }
 }

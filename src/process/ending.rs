@@ -71,7 +71,10 @@ impl SuiteProperties {
             "" => Some(None),
             text => pattern::compile(text).ok().map(Some),
         };
-        Some(Selection { focus: compile(&self.focus)?, skip: compile(&self.skip)? })
+        Some(Selection {
+            focus: compile(&self.focus)?,
+            skip: compile(&self.skip)?,
+        })
     }
 }
 
@@ -114,9 +117,14 @@ impl SuiteEnd {
         if !properties.ended_early() {
             return Ok(None);
         }
-        let mut end = Self { text: String::new(), selection: properties.selection() };
+        let mut end = Self {
+            text: String::new(),
+            selection: properties.selection(),
+        };
         let not_run = end.count(&mut lexer)?;
-        let after = seconds.map_or(String::new(), |time| format!(" after {}", clock::duration(time)));
+        let after = seconds.map_or(String::new(), |time| {
+            format!(" after {}", clock::duration(time))
+        });
         let why = match properties.timed_out() {
             true => String::new(),
             false => format!(" ({})", properties.special_reason),
@@ -144,7 +152,8 @@ impl SuiteEnd {
             while lexer.next_child()? {
                 if lexer.name() == "skipped" {
                     is_skipped = true;
-                    is_cut_off &= self.cut_off(&name, lexer.attribute("message").unwrap_or_default());
+                    is_cut_off &=
+                        self.cut_off(&name, lexer.attribute("message").unwrap_or_default());
                 }
                 lexer.skip_element()?;
             }
@@ -159,25 +168,42 @@ impl SuiteEnd {
 
     /// Whether a skipped test was selected and not reached: one that skipped itself has a reason in its message.
     pub(super) fn cut_off(&self, name: &str, message: &str) -> bool {
-        let Some(selection) = &self.selection else { return false };
+        let Some(selection) = &self.selection else {
+            return false;
+        };
         let name = plain(name);
         let is_pending = message == "pending" || message.contains(" - ");
         !is_pending
             && !is_suite_node(name)
-            && selection.focus.as_ref().is_none_or(|focus| focus.is_match(name))
-            && selection.skip.as_ref().is_none_or(|skip| !skip.is_match(name))
+            && selection
+                .focus
+                .as_ref()
+                .is_none_or(|focus| focus.is_match(name))
+            && selection
+                .skip
+                .as_ref()
+                .is_none_or(|skip| !skip.is_match(name))
     }
 
     /// The text of a failure, with the end of the suite as its first line if that is its cause.
     pub(super) fn explain(&self, text: String) -> String {
-        let is_interrupted = text.contains("suite timeout occurred") || text.starts_with("Interrupted by");
-        if is_interrupted { format!("{}\n{text}", self.text) } else { text }
+        let is_interrupted =
+            text.contains("suite timeout occurred") || text.starts_with("Interrupted by");
+        if is_interrupted {
+            format!("{}\n{text}", self.text)
+        } else {
+            text
+        }
     }
 }
 
 /// A duration in an attribute of the current element.
 fn number(lexer: &Lexer<impl BufRead>, name: &str) -> Option<Duration> {
     let seconds = lexer.attribute(name)?.trim().parse::<f64>().ok()?;
-    let whole = if seconds >= 1.0 { seconds.round() } else { seconds };
+    let whole = if seconds >= 1.0 {
+        seconds.round()
+    } else {
+        seconds
+    };
     Duration::try_from_secs_f64(whole).ok()
 }

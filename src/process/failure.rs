@@ -24,8 +24,14 @@ pub(crate) fn read(mut input: impl Read) -> Item {
     let report = Option::<Map<_, _>>::deserialize(&mut serde_json::Deserializer::from_str(&text));
     let Ok(report) = report else { return item };
     let report = report.unwrap_or_default().into_iter();
-    item.details = report.map(|(key, value)| (key, Value::String(go(&value)))).collect();
-    let error = item.details.get("error").and_then(Value::as_str).unwrap_or("<nil>");
+    item.details = report
+        .map(|(key, value)| (key, Value::String(go(&value))))
+        .collect();
+    let error = item
+        .details
+        .get("error")
+        .and_then(Value::as_str)
+        .unwrap_or("<nil>");
     item.status = match FailureKind::of(error) {
         FailureKind::Skipped => SKIPPED,
         FailureKind::TimedOut => TIMEOUT,
@@ -47,7 +53,9 @@ fn go(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(list) => format!("[{}]", list.iter().map(go).joined(" ")),
         Value::Object(map) => {
-            let entries = map.iter().map(|(key, value)| format!("{key}:{}", go(value)));
+            let entries = map
+                .iter()
+                .map(|(key, value)| format!("{key}:{}", go(value)));
             format!("map[{}]", entries.joined(" "))
         }
     }
@@ -56,7 +64,9 @@ fn go(value: &Value) -> String {
 /// Shortest digits of a number, with a two-digit exponent from 10^6 on and below 10^-4.
 fn go_float(number: f64) -> String {
     let scientific = format!("{number:e}");
-    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    let Some((digits, exponent)) = scientific.split_once('e') else {
+        return scientific;
+    };
     match exponent.parse::<i32>() {
         Ok(exponent) if !(-4..6).contains(&exponent) => {
             let sign = if exponent < 0 { '-' } else { '+' };
@@ -72,8 +82,16 @@ mod tests {
 
     fn check(report: &str, name: &str, status: &str, details: &[(&str, &str)]) {
         let item = read(report.as_bytes());
-        assert_eq!((item.name.as_str(), item.status.as_str()), (name, status), "{report}");
-        let found: Vec<_> = item.details.iter().map(|(k, v)| (k.as_str(), v.as_str().unwrap())).collect();
+        assert_eq!(
+            (item.name.as_str(), item.status.as_str()),
+            (name, status),
+            "{report}"
+        );
+        let found: Vec<_> = item
+            .details
+            .iter()
+            .map(|(k, v)| (k.as_str(), v.as_str().unwrap()))
+            .collect();
         assert_eq!(found, details, "{report}");
     }
 
@@ -85,17 +103,35 @@ mod tests {
 
     #[test]
     fn values_are_formatted_like_go() {
-        check(r#"{"error":"a timeout"}"#, "a timeout", "timeout", &[("error", "a timeout")]);
+        check(
+            r#"{"error":"a timeout"}"#,
+            "a timeout",
+            "timeout",
+            &[("error", "a timeout")],
+        );
         let skipped = "skipped: node deleted";
-        check(r#"{"error":"skipped: node deleted"}"#, skipped, "skipped", &[("error", skipped)]);
+        check(
+            r#"{"error":"skipped: node deleted"}"#,
+            skipped,
+            "skipped",
+            &[("error", skipped)],
+        );
         check(r#"{"b":1}"#, "<nil>", "failed", &[("b", "1")]);
-        check(r#"{"error":null} trailing"#, "<nil>", "failed", &[("error", "<nil>")]);
+        check(
+            r#"{"error":null} trailing"#,
+            "<nil>",
+            "failed",
+            &[("error", "<nil>")],
+        );
         check("[1]", "error.json", "failed", &[]);
         check("", "error.json", "failed", &[]);
         check("null", "<nil>", "failed", &[]);
         check(r#"{"error":""}"#, "error.json", "failed", &[("error", "")]);
         for (json, text) in [
-            (r#"{"z":[1,"x",true,null],"a":{}}"#, "map[a:map[] z:[1 x true <nil>]]"),
+            (
+                r#"{"z":[1,"x",true,null],"a":{}}"#,
+                "map[a:map[] z:[1 x true <nil>]]",
+            ),
             ("1000000", "1e+06"),
             ("999999", "999999"),
             ("1234567.5", "1.2345675e+06"),
@@ -106,7 +142,12 @@ mod tests {
             ("1e100", "1e+100"),
             ("0", "0"),
         ] {
-            check(&format!(r#"{{"error":"e","v":{json}}}"#), "e", "failed", &[("error", "e"), ("v", text)]);
+            check(
+                &format!(r#"{{"error":"e","v":{json}}}"#),
+                "e",
+                "failed",
+                &[("error", "e"), ("v", text)],
+            );
         }
     }
 }

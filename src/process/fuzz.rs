@@ -19,7 +19,11 @@ pub fn file(format: &str, bytes: &[u8]) {
     let results = dir.join(RESULTS).join("global");
     fs::create_dir_all(&results).expect("a folder");
     fs::write(results.join(format!("a.{suffix}")), bytes).expect("a file");
-    let rules = ReadingRules { name: "p".into(), format: format.into(), ..ReadingRules::default() };
+    let rules = ReadingRules {
+        name: "p".into(),
+        format: format.into(),
+        ..ReadingRules::default()
+    };
     process(&dir, &rules).expect("a bad file is an item");
     let tree = fs::File::open(dir.join(TREE)).expect("a tree");
     let (name, depth) = walk(tree, Writer::Aggregator).expect("a tree that can be read");

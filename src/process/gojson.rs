@@ -48,7 +48,11 @@ impl TestOutputs {
             return;
         }
         let key = (event.package, event.test);
-        let cost = if self.of.contains_key(&key) { 0 } else { cost(&key) };
+        let cost = if self.of.contains_key(&key) {
+            0
+        } else {
+            cost(&key)
+        };
         if self.size + cost + event.output.len() > OUTPUTS_LIMIT {
             return;
         }
@@ -64,7 +68,9 @@ impl TestOutputs {
 
     fn take(&mut self, event: &GoTestEvent) -> String {
         let key = (event.package.clone(), event.test.clone());
-        let Some(text) = self.of.remove(&key) else { return String::new() };
+        let Some(text) = self.of.remove(&key) else {
+            return String::new();
+        };
         self.size -= cost(&key) + text.len();
         text
     }
@@ -117,15 +123,24 @@ impl Unfinished {
 
     fn grow(&mut self, bytes: usize) -> Result<()> {
         self.size += bytes;
-        ensure!(self.size <= UNFINISHED_LIMIT, "too many tests and packages have begun and not ended");
+        ensure!(
+            self.size <= UNFINISHED_LIMIT,
+            "too many tests and packages have begun and not ended"
+        );
         Ok(())
     }
 
     /// What did not end, sorted, each with what it is.
     fn list(self) -> Vec<(String, &'static str)> {
-        let tests = self.tests.into_iter().map(|(_, test)| (test, "the test began and did not end"));
+        let tests = self
+            .tests
+            .into_iter()
+            .map(|(_, test)| (test, "the test began and did not end"));
         // Tests that failed need no package; programs that filter events omit those of packages.
-        let packages = self.packages.into_iter().filter(|(name, has_failed)| !name.is_empty() && !has_failed);
+        let packages = self
+            .packages
+            .into_iter()
+            .filter(|(name, has_failed)| !name.is_empty() && !has_failed);
         let packages = packages.map(|(name, _)| (name, "the package began and did not end"));
         let mut all: Vec<_> = tests.chain(packages).collect();
         all.sort();
@@ -137,13 +152,21 @@ impl Unfinished {
 /// are kept. `file` is the path for items that are not tests.
 pub(crate) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> {
     let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-    let metered = Metered { input, taken: taken.clone() };
-    let input = Last { input: BufReader::with_capacity(64 << 10, metered), last: last.clone() };
+    let metered = Metered {
+        input,
+        taken: taken.clone(),
+    };
+    let input = Last {
+        input: BufReader::with_capacity(64 << 10, metered),
+        last: last.clone(),
+    };
     let (mut outputs, mut unfinished) = (TestOutputs::default(), Unfinished::default());
     let mut is_empty = true;
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<GoTestEvent>>() {
         taken.set(0);
-        let event = event.map_err(|error| reason(&error, last.get()))?.unwrap_or_default();
+        let event = event
+            .map_err(|error| reason(&error, last.get()))?
+            .unwrap_or_default();
         is_empty = false;
         if event.test.is_empty() {
             package_event(event, &mut outputs, &mut unfinished, file, tree)?;
@@ -177,7 +200,11 @@ pub(crate) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> 
     }
     ensure!(!is_empty, "it has no event of `go test -json`");
     for (name, reason) in unfinished.list() {
-        tree.item(&Item::new(name, UNKNOWN).with_meta(FILE, file).with_meta(ERROR, reason))?;
+        tree.item(
+            &Item::new(name, UNKNOWN)
+                .with_meta(FILE, file)
+                .with_meta(ERROR, reason),
+        )?;
     }
     Ok(())
 }
@@ -205,7 +232,11 @@ fn package_event(
                     "" => "the package failed, but none of its tests",
                     output => output,
                 };
-                tree.item(&Item::new(event.package, FAILED).with_meta(FILE, file).with(FAILURE, text))?;
+                tree.item(
+                    &Item::new(event.package, FAILED)
+                        .with_meta(FILE, file)
+                        .with(FAILURE, text),
+                )?;
             }
         }
         _ => {}
@@ -222,7 +253,10 @@ struct Last<R> {
 impl<R: Read> Read for Last<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.input.read(buffer)?;
-        buffer[..count].last().into_iter().for_each(|byte| self.last.set(*byte));
+        buffer[..count]
+            .last()
+            .into_iter()
+            .for_each(|byte| self.last.set(*byte));
         Ok(count)
     }
 }

@@ -38,7 +38,13 @@ pub(super) fn read(
     ensure!(lexer.next_child()?, "EOF");
     let root = lexer.name().to_owned();
     let is_pytest = matches!(lexer.attribute("name"), Some("pytest" | "pytest tests"));
-    let mut reader = Reader { lexer, end, file, is_pytest, visit };
+    let mut reader = Reader {
+        lexer,
+        end,
+        file,
+        is_pytest,
+        visit,
+    };
     match root.as_str() {
         "testsuite" => reader.suite(1, 0).map(drop),
         "testsuites" => {
@@ -62,7 +68,12 @@ struct Reader<'a, 'v, R> {
 
 impl<R: BufRead> Reader<'_, '_, R> {
     /// Reads the suites of a `<testsuites>` after its start tag; `position` counts them.
-    fn suites(&mut self, content: &mut SuiteContent, position: &mut usize, depth: usize) -> Result<()> {
+    fn suites(
+        &mut self,
+        content: &mut SuiteContent,
+        position: &mut usize,
+        depth: usize,
+    ) -> Result<()> {
         while self.lexer.next_child()? {
             self.inner(content, position, depth)?;
         }
@@ -70,8 +81,16 @@ impl<R: BufRead> Reader<'_, '_, R> {
     }
 
     /// Reads a child that may be a suite or a list of them; skips any other.
-    fn inner(&mut self, content: &mut SuiteContent, position: &mut usize, depth: usize) -> Result<()> {
-        ensure!(depth < MAX_DEPTH, "suites are nested deeper than {MAX_DEPTH}");
+    fn inner(
+        &mut self,
+        content: &mut SuiteContent,
+        position: &mut usize,
+        depth: usize,
+    ) -> Result<()> {
+        ensure!(
+            depth < MAX_DEPTH,
+            "suites are nested deeper than {MAX_DEPTH}"
+        );
         match self.lexer.name() {
             "testsuite" => {
                 *position += 1;
@@ -124,7 +143,12 @@ impl<R: BufRead> Reader<'_, '_, R> {
     }
 
     /// Adds an unknown item if a suite claims more than was read.
-    fn check(&mut self, name: &str, content: &mut SuiteContent, claims: &SuiteClaims) -> Result<()> {
+    fn check(
+        &mut self,
+        name: &str,
+        content: &mut SuiteContent,
+        claims: &SuiteClaims,
+    ) -> Result<()> {
         match content.refute(claims) {
             Some(reason) => {
                 let item = self.about(name, UNKNOWN).with_meta("error", &reason);
@@ -135,7 +159,12 @@ impl<R: BufRead> Reader<'_, '_, R> {
     }
 
     /// Adds a failed item if a suite ended early, or did not succeed although no test failed.
-    fn check_end(&mut self, name: &str, content: &SuiteContent, properties: &SuiteProperties) -> Result<()> {
+    fn check_end(
+        &mut self,
+        name: &str,
+        content: &SuiteContent,
+        properties: &SuiteProperties,
+    ) -> Result<()> {
         let text = match self.end.filter(|_| properties.ended_early()) {
             Some(end) => end.text.clone(),
             None if properties.failed() && content.failures == 0 => {
@@ -154,12 +183,14 @@ impl<R: BufRead> Reader<'_, '_, R> {
     fn claims(&self) -> SuiteClaims {
         let number = |name: &str| {
             let text = self.lexer.attribute(name).map(str::trim);
-            text.and_then(|text| text.parse::<u64>().ok()).unwrap_or_default()
+            text.and_then(|text| text.parse::<u64>().ok())
+                .unwrap_or_default()
         };
         let has = |name: &str| self.lexer.attribute(name).is_some();
         // Ginkgo 1 names no suite and counts no errors. Excerpts of its files are in use, which list fewer tests than
         // the whole had, so that only its number of failures is a claim.
-        let is_ginkgo_1 = self.lexer.name() == "testsuite" && has("time") && !has("name") && !has("errors");
+        let is_ginkgo_1 =
+            self.lexer.name() == "testsuite" && has("time") && !has("name") && !has("errors");
         let tests = match number("tests") {
             _ if is_ginkgo_1 => 0,
             tests if self.is_pytest => tests.min(1),
@@ -168,7 +199,9 @@ impl<R: BufRead> Reader<'_, '_, R> {
         SuiteClaims {
             tests,
             failures: number("failures").saturating_add(number("errors")),
-            not_run: NOT_RUN_COUNTS.iter().fold(0, |sum, name| u64::saturating_add(sum, number(name))),
+            not_run: NOT_RUN_COUNTS
+                .iter()
+                .fold(0, |sum, name| u64::saturating_add(sum, number(name))),
         }
     }
 
@@ -176,23 +209,32 @@ impl<R: BufRead> Reader<'_, '_, R> {
     /// since they are part of the result.
     fn check_numbers(&self) -> Result<()> {
         for name in ["tests", "failures"] {
-            check_number(&self.lexer, name, "strconv.ParseInt", |text| match text.parse::<i64>() {
-                Ok(_) => None,
-                Err(error) => Some(match error.kind() {
-                    IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
-                    _ => "invalid syntax",
-                }),
+            check_number(&self.lexer, name, "strconv.ParseInt", |text| {
+                match text.parse::<i64>() {
+                    Ok(_) => None,
+                    Err(error) => Some(match error.kind() {
+                        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => {
+                            "value out of range"
+                        }
+                        _ => "invalid syntax",
+                    }),
+                }
             })?;
         }
-        check_number(&self.lexer, "time", "strconv.ParseFloat", |text| {
-            match without_separators(text).parse::<f64>() {
-                Ok(number) if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
+        check_number(
+            &self.lexer,
+            "time",
+            "strconv.ParseFloat",
+            |text| match without_separators(text).parse::<f64>() {
+                Ok(number)
+                    if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) =>
+                {
                     Some("value out of range")
                 }
                 Ok(_) => None,
                 Err(_) => Some("invalid syntax"),
-            }
-        })
+            },
+        )
     }
 
     /// Reads a test after its start tag, and counts it.
@@ -212,15 +254,24 @@ impl<R: BufRead> Reader<'_, '_, R> {
             content.failures += u64::from(found >= TestOutcome::Flaky);
             match lexer.name() {
                 "skipped" => {
-                    lexer.attribute("message").unwrap_or_default().clone_into(&mut skip_message);
+                    lexer
+                        .attribute("message")
+                        .unwrap_or_default()
+                        .clone_into(&mut skip_message);
                     lexer.skip_element()?;
                 }
-                "failure" => failure.get_or_insert_with(FailureText::default).read(lexer, &mut room)?,
-                "error" => error.get_or_insert_with(FailureText::default).read(lexer, &mut room)?,
+                "failure" => failure
+                    .get_or_insert_with(FailureText::default)
+                    .read(lexer, &mut room)?,
+                "error" => error
+                    .get_or_insert_with(FailureText::default)
+                    .read(lexer, &mut room)?,
                 _ if found == TestOutcome::Flaky && attempts.len() < MAX_ATTEMPTS => {
                     let mut text = FailureText::default();
                     text.read(lexer, &mut room)?;
-                    attempts.push(json!({"status": FAILED, (FAILURE): text.joined().unwrap_or_default()}));
+                    attempts.push(
+                        json!({"status": FAILED, (FAILURE): text.joined().unwrap_or_default()}),
+                    );
                 }
                 name @ ("system-out" | "system-err") => {
                     let name = name.to_owned();
@@ -240,7 +291,8 @@ impl<R: BufRead> Reader<'_, '_, R> {
         for (name, found) in [(FAILURE, failure), ("error", error)] {
             let text = found.and_then(|found| found.joined());
             let text = text.map(|text| self.end.map_or(text.clone(), |end| end.explain(text)));
-            item.details.extend(text.map(|text| (name.to_owned(), text.into())));
+            item.details
+                .extend(text.map(|text| (name.to_owned(), text.into())));
         }
         match outcome {
             TestOutcome::Flaky if !attempts.is_empty() => {
@@ -248,8 +300,11 @@ impl<R: BufRead> Reader<'_, '_, R> {
                 item.details.insert(ATTEMPTS.into(), attempts.into());
             }
             TestOutcome::Skipped if !has_run => {
-                let end = self.end.filter(|end| end.cut_off(&item.name, &skip_message));
-                item.details.extend(end.map(|_| (NOT_RUN.to_owned(), true.into())));
+                let end = self
+                    .end
+                    .filter(|end| end.cut_off(&item.name, &skip_message));
+                item.details
+                    .extend(end.map(|_| (NOT_RUN.to_owned(), true.into())));
             }
             _ => {}
         }
@@ -288,7 +343,10 @@ fn check_number(
     reader: &str,
     wrong: impl Fn(&str) -> Option<&'static str>,
 ) -> Result<()> {
-    let text = lexer.attribute(name).map(str::trim).filter(|text| !text.is_empty());
+    let text = lexer
+        .attribute(name)
+        .map(str::trim)
+        .filter(|text| !text.is_empty());
     match text.and_then(|text| Some((text, wrong(text)?))) {
         Some((text, reason)) => bail!("{reader}: parsing {text:?}: {reason}"),
         None => Ok(()),
@@ -300,7 +358,10 @@ fn without_separators(text: &str) -> String {
     let digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
     let bytes = text.as_bytes();
     let separates = |at: usize| at > 0 && digit(bytes.get(at - 1)) && digit(bytes.get(at + 1));
-    text.char_indices().filter(|(at, c)| *c != '_' || !separates(*at)).map(|(_, c)| c).collect()
+    text.char_indices()
+        .filter(|(at, c)| *c != '_' || !separates(*at))
+        .map(|(_, c)| c)
+        .collect()
 }
 
 /// Text of the current element without its children, truncated to `room`.
@@ -322,7 +383,9 @@ fn read_text<R: BufRead>(lexer: &mut Lexer<R>, room: &mut usize) -> Result<Strin
         }
     }
     if cut > 0 {
-        text.push_str(&format!("\n[{cut} further bytes are only in the file itself]"));
+        text.push_str(&format!(
+            "\n[{cut} further bytes are only in the file itself]"
+        ));
     }
     Ok(text)
 }

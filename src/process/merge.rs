@@ -11,7 +11,9 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::{PluginFiles, ReadingRules, junit};
-use crate::item::{ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, Step, TIMEOUT};
+use crate::item::{
+    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, PASSED, RESUMED, SKIPPED, Step, TIMEOUT,
+};
 use crate::layout::RESULTS;
 use base::Joined as _;
 use base::json::json;
@@ -41,25 +43,39 @@ impl AttemptIndex {
         let mut left = MAX_INDEX_BYTES;
         if !rules.parts.is_empty() {
             for source in std::iter::once(&rules.name).chain(&rules.parts) {
-                each(dir, source, rules, &mut left, |item| index.ran.extend([item.name]))?;
+                each(dir, source, rules, &mut left, |item| {
+                    index.ran.extend([item.name])
+                })?;
             }
         }
         for source in &rules.attempts {
             let mut counts = BTreeMap::new();
             each(dir, source, rules, &mut left, |item| {
                 *counts.entry(item.status.clone()).or_default() += 1;
-                index.again.entry(item.name.clone()).or_default().push(attempt(&item));
+                index
+                    .again
+                    .entry(item.name.clone())
+                    .or_default()
+                    .push(attempt(&item));
             })?;
             index.attempts.push((source.clone(), counts));
         }
-        anyhow::ensure!(left > 0, "the names of its tests take more than {} MiB", MAX_INDEX_BYTES >> 20);
+        anyhow::ensure!(
+            left > 0,
+            "the names of its tests take more than {} MiB",
+            MAX_INDEX_BYTES >> 20
+        );
         Ok(index)
     }
 
     /// Outcome of a failed test after all attempts.
     pub(super) fn judge(&self, item: &mut Item) {
-        let Some(again) = self.again.get(&item.name).filter(|_| item.status == FAILED) else { return };
-        let all: Vec<Value> = std::iter::once(attempt(item)).chain(again.iter().cloned()).collect();
+        let Some(again) = self.again.get(&item.name).filter(|_| item.status == FAILED) else {
+            return;
+        };
+        let all: Vec<Value> = std::iter::once(attempt(item))
+            .chain(again.iter().cloned())
+            .collect();
         let has = |status: &str| again.iter().any(|attempt| attempt["status"] == status);
         if has(PASSED) && !has(TIMEOUT) {
             item.status = FLAKY.into();
@@ -88,7 +104,12 @@ fn each(
 ) -> Result<()> {
     let mut visit = |step| {
         if let Step::Item(item) = step {
-            let text: usize = item.details.values().filter_map(Value::as_str).map(str::len).sum();
+            let text: usize = item
+                .details
+                .values()
+                .filter_map(Value::as_str)
+                .map(str::len)
+                .sum();
             *left = left.saturating_sub(item.name.len() + text.min(MAX_ATTEMPT_BYTES) + 128);
             if item.status != SKIPPED && *left > 0 {
                 take(item);
@@ -97,9 +118,19 @@ fn each(
         Ok(())
     };
     let files = PluginFiles::beside(dir, source, rules);
-    for (path, _) in files.list(Path::new(RESULTS))?.iter().filter(|(_, name)| rules.selects(name)) {
-        if let Err(error) = files.open(path).and_then(|file| junit::read(file, None, "", &mut visit)) {
-            log::warn!("cannot read the result `{}` of `{source}`: {error:#}", path.display());
+    for (path, _) in files
+        .list(Path::new(RESULTS))?
+        .iter()
+        .filter(|(_, name)| rules.selects(name))
+    {
+        if let Err(error) = files
+            .open(path)
+            .and_then(|file| junit::read(file, None, "", &mut visit))
+        {
+            log::warn!(
+                "cannot read the result `{}` of `{source}`: {error:#}",
+                path.display()
+            );
         }
     }
     Ok(())
@@ -107,7 +138,9 @@ fn each(
 
 /// Outcome of one attempt.
 fn attempt(item: &Item) -> Value {
-    let told = [FAILURE, "error"].iter().filter_map(|key| item.details.get(*key)?.as_str());
+    let told = [FAILURE, "error"]
+        .iter()
+        .filter_map(|key| item.details.get(*key)?.as_str());
     match &*cut_bytes(&told.joined("\n"), MAX_ATTEMPT_BYTES) {
         "" => json!({"status": item.status}),
         text => json!({"status": item.status, (FAILURE): text}),
@@ -132,7 +165,10 @@ mod tests {
             };
             format!("<testcase name=\"[It] {name}\">{inside}</testcase>")
         });
-        format!("<testsuite name=\"s\">{}</testsuite>", tests.collect::<String>())
+        format!(
+            "<testsuite name=\"s\">{}</testsuite>",
+            tests.collect::<String>()
+        )
     }
 
     /// Writes the files of a plugin with its parts and attempts; returns its outcome and tree.
@@ -141,12 +177,18 @@ mod tests {
         for (source, outcomes) in sources {
             let folder = root.join(source).join("results/global");
             fs::create_dir_all(&folder).unwrap();
-            let text = if *outcomes == "broken" { "<testsuite".into() } else { junit(outcomes) };
+            let text = if *outcomes == "broken" {
+                "<testsuite".into()
+            } else {
+                junit(outcomes)
+            };
             fs::write(folder.join("junit_01.xml"), text).unwrap();
         }
         let named = |part: &str| {
             let names = sources.iter().map(|(name, _)| (*name).to_owned());
-            names.filter(|name| name.starts_with(part)).collect::<Vec<_>>()
+            names
+                .filter(|name| name.starts_with(part))
+                .collect::<Vec<_>>()
         };
         let rules = ReadingRules {
             name: "p".into(),
@@ -157,25 +199,46 @@ mod tests {
         };
         let dir = root.join("p");
         let outcome = process(&dir, &rules).unwrap();
-        (outcome, fs::read_to_string(dir.join(crate::layout::TREE)).unwrap())
+        (
+            outcome,
+            fs::read_to_string(dir.join(crate::layout::TREE)).unwrap(),
+        )
     }
 
     fn counts(outcome: &PluginOutcome) -> String {
-        outcome.counts.iter().map(|(status, count)| format!("{status} {count} ")).collect()
+        outcome
+            .counts
+            .iter()
+            .map(|(status, count)| format!("{status} {count} "))
+            .collect()
     }
 
     #[test]
     fn test_passing_in_a_later_attempt_is_flaky() {
         let (outcome, tree) = merged(&[("p", ".FF-"), ("retry-1", "-F.-"), ("retry-2", "-F--")]);
-        assert_eq!(counts(&outcome), "failed 1 flaky 1 passed 1 skipped 1 ", "{tree}");
+        assert_eq!(
+            counts(&outcome),
+            "failed 1 flaky 1 passed 1 skipped 1 ",
+            "{tree}"
+        );
         assert_eq!(outcome.status, FAILED);
         let attempts = |of: &str| {
-            let from = tree.split(&format!("[It] {of}'")).nth(1).unwrap_or_else(|| panic!("{tree}"));
-            from.split("- name").next().unwrap().matches("- failure: no ").count()
+            let from = tree
+                .split(&format!("[It] {of}'"))
+                .nth(1)
+                .unwrap_or_else(|| panic!("{tree}"));
+            from.split("- name")
+                .next()
+                .unwrap()
+                .matches("- failure: no ")
+                .count()
         };
         assert_eq!((attempts("b"), attempts("c")), (3, 1), "{tree}");
-        let told: Vec<_> =
-            outcome.nodes.iter().map(|(name, outcome)| (name.as_str(), outcome.status.as_str())).collect();
+        let told: Vec<_> = outcome
+            .nodes
+            .iter()
+            .map(|(name, outcome)| (name.as_str(), outcome.status.as_str()))
+            .collect();
         assert_eq!(told, [("retry-1", FAILED), ("retry-2", FAILED)]);
 
         let (outcome, _) = merged(&[("p", ".FF-"), ("retry-1", "-..-")]);
@@ -195,7 +258,10 @@ mod tests {
     fn parts_merge_into_one_result() {
         let (outcome, tree) = merged(&[("p", ".---"), ("part-2", "-F--"), ("retry-1", "-.--")]);
         assert_eq!(counts(&outcome), "flaky 1 passed 1 skipped 2 ", "{tree}");
-        assert!(tree.contains("file: ../part-2/results/global/junit_01.xml"), "{tree}");
+        assert!(
+            tree.contains("file: ../part-2/results/global/junit_01.xml"),
+            "{tree}"
+        );
         // A part without selected tests adds nothing.
         let (outcome, tree) = merged(&[("p", "..--"), ("part-2", "----")]);
         assert_eq!(counts(&outcome), "passed 2 skipped 2 ", "{tree}");

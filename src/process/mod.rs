@@ -26,7 +26,9 @@ use serde::Deserialize;
 
 use crate::item::read::{self, Writer};
 use crate::item::tree::Tree;
-use crate::item::{ERROR, FAILED, FILE, Item, OTHER, PASSED, SKIPPED, Step, UNKNOWN, is_known, plain};
+use crate::item::{
+    ERROR, FAILED, FILE, Item, OTHER, PASSED, SKIPPED, Step, UNKNOWN, is_known, plain,
+};
 use crate::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use crate::plugin;
 use crate::verdict::{Outcome, Tally};
@@ -124,7 +126,11 @@ impl ReadingRules {
         let named = match found {
             [] => return "the result contains no file".into(),
             found if found.len() > MAX_NAMED => {
-                format!("{} and {} more", quoted(&found[..MAX_NAMED]), found.len() - MAX_NAMED)
+                format!(
+                    "{} and {} more",
+                    quoted(&found[..MAX_NAMED]),
+                    found.len() - MAX_NAMED
+                )
             }
             found => quoted(found),
         };
@@ -140,7 +146,9 @@ impl ReadingRules {
             "gojson" => "*.json",
             _ => "*.yaml",
         };
-        format!("no {pattern} in the result (found {named}); `result-format: {format}` reads {pattern}")
+        format!(
+            "no {pattern} in the result (found {named}); `result-format: {format}` reads {pattern}"
+        )
     }
 }
 
@@ -176,37 +184,68 @@ pub(crate) fn process(dir: &Path, rules: &ReadingRules) -> Result<PluginOutcome>
         told: HashSet::new(),
         resumed: rules.resumed.1.clone(),
     };
-    run.everything(dir).and_then(|()| Ok(rules.check_time()?)).at("cannot process", dir)?;
+    run.everything(dir)
+        .and_then(|()| Ok(rules.check_time()?))
+        .at("cannot process", dir)?;
     if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
         log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
     }
-    let TreeBuilder { tree, nodes, parts, missing, .. } = run;
+    let TreeBuilder {
+        tree,
+        nodes,
+        parts,
+        missing,
+        ..
+    } = run;
     let tally = tree.finish(&path)?;
     let custom = tally.has_custom();
     let nodes = nodes.into_iter().map(|(name, [verdict, sum], counts)| {
         (
             name,
-            PluginOutcome { status: if custom { sum } else { verdict }, counts, ..PluginOutcome::default() },
+            PluginOutcome {
+                status: if custom { sum } else { verdict },
+                counts,
+                ..PluginOutcome::default()
+            },
         )
     });
-    let attempts = index.attempts.iter().cloned().map(|(name, counts)| (name, PluginOutcome::of(counts)));
+    let attempts = index
+        .attempts
+        .iter()
+        .cloned()
+        .map(|(name, counts)| (name, PluginOutcome::of(counts)));
     let status = tally.status(custom);
     let counts = tally.counts_or(&status);
-    Ok(PluginOutcome { status, counts, nodes: nodes.chain(parts).chain(attempts).collect(), missing })
+    Ok(PluginOutcome {
+        status,
+        counts,
+        nodes: nodes.chain(parts).chain(attempts).collect(),
+        missing,
+    })
 }
 
 impl PluginOutcome {
     /// Derives the outcome from counts of items.
     fn of(counts: BTreeMap<String, u64>) -> Self {
-        Self { status: Tally::of(&counts).status(false), counts, ..Self::default() }
+        Self {
+            status: Tally::of(&counts).status(false),
+            counts,
+            ..Self::default()
+        }
     }
 
     /// The outcome of a node or part of this name: the worst, since a node whose results are there and have failed all
     /// the same is listed twice.
     pub(crate) fn of_node(&self, name: &str) -> Option<&Self> {
-        let outcomes = self.nodes.iter().filter(|(other, _)| other == name).map(|(_, outcome)| outcome);
+        let outcomes = self
+            .nodes
+            .iter()
+            .filter(|(other, _)| other == name)
+            .map(|(_, outcome)| outcome);
         // Of equal ones, the first.
-        outcomes.rev().max_by_key(|outcome| Outcome::of(&outcome.status, &outcome.counts))
+        outcomes
+            .rev()
+            .max_by_key(|outcome| Outcome::of(&outcome.status, &outcome.counts))
     }
 }
 
@@ -214,7 +253,10 @@ impl PluginOutcome {
 pub(crate) fn unprocessed(dir: &Path, rules: &ReadingRules, reason: &str) -> Result<()> {
     let path = dir.join(TREE);
     let mut tree = Tree::create(&path)?;
-    tree.enter(&Item::new(&rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
+    tree.enter(
+        &Item::new(&rules.name, "").with_meta("type", "summary"),
+        UNKNOWN,
+    )?;
     tree.item(&Item::new("post-processing", FAILED).with_meta("error", reason))?;
     tree.finish(&path).map(drop)
 }
@@ -244,9 +286,17 @@ impl<'a> PluginFiles<'a> {
     /// Files of the plugin in `dir`, or of a sibling.
     fn beside(dir: &Path, plugin: &str, rules: &'a ReadingRules) -> Self {
         if plugin == rules.name {
-            return Self { dir: dir.to_owned(), rules, prefix: String::new() };
+            return Self {
+                dir: dir.to_owned(),
+                rules,
+                prefix: String::new(),
+            };
         }
-        Self { dir: dir.with_file_name(plugin), rules, prefix: layout::beside(plugin) }
+        Self {
+            dir: dir.with_file_name(plugin),
+            rules,
+            prefix: layout::beside(plugin),
+        }
     }
 
     /// Path relative to the processed plugin's folder, with the separators of archives.
@@ -271,9 +321,15 @@ impl<'a> PluginFiles<'a> {
     /// Opens a regular file of the plugin; rejects pipes, and links that lead outside.
     fn open(&self, path: &Path) -> Result<Timed<'a>> {
         let real = self.dir.join(path).canonicalize()?;
-        ensure!(real.starts_with(self.dir.canonicalize()?), "it is a link that leads out of the results");
+        ensure!(
+            real.starts_with(self.dir.canonicalize()?),
+            "it is a link that leads out of the results"
+        );
         ensure!(fs::metadata(&real)?.is_file(), "it is not a regular file");
-        Ok(Timed { file: File::open(real)?, rules: self.rules })
+        Ok(Timed {
+            file: File::open(real)?,
+            rules: self.rules,
+        })
     }
 
     /// Opens a file that says how a plugin's tests ended, which an empty one does not.
@@ -306,7 +362,10 @@ struct TreeBuilder<'a> {
 
 impl TreeBuilder<'_> {
     fn everything(&mut self, dir: &Path) -> Result<()> {
-        self.tree.enter(&Item::new(&self.rules.name, "").with_meta("type", "summary"), UNKNOWN)?;
+        self.tree.enter(
+            &Item::new(&self.rules.name, "").with_meta("type", "summary"),
+            UNKNOWN,
+        )?;
         for source in std::iter::once(&self.rules.name).chain(&self.rules.parts) {
             self.files = PluginFiles::beside(dir, source, self.rules);
             let before = self.tree.counted();
@@ -335,7 +394,10 @@ impl TreeBuilder<'_> {
         }
         // Tests that no file lists.
         for (name, why) in std::mem::take(&mut self.resumed) {
-            let mut item = Item { name, ..Item::default() };
+            let mut item = Item {
+                name,
+                ..Item::default()
+            };
             self.index.resume(&mut item, why, &self.rules.resumed.0);
             self.tree.item(&item)?;
         }
@@ -346,7 +408,10 @@ impl TreeBuilder<'_> {
         for entry in list(&self.files.dir.join(folder))? {
             if entry.file_type()?.is_dir() {
                 let path = Path::new(folder).join(entry.file_name());
-                let (node, is_error) = (entry.file_name().to_string_lossy().into_owned(), folder == ERRORS);
+                let (node, is_error) = (
+                    entry.file_name().to_string_lossy().into_owned(),
+                    folder == ERRORS,
+                );
                 self.node(&node, is_error, |run| {
                     let nothing_read = run.folder(&path)?;
                     if !is_error {
@@ -363,7 +428,8 @@ impl TreeBuilder<'_> {
     /// missing may have failed.
     fn dropped(&mut self, plugin: &str, node: Option<&str>) -> Result<()> {
         let rules = self.rules;
-        let meant = |one: &&Expected| one.plugin == plugin && node.is_none_or(|node| one.node == node);
+        let meant =
+            |one: &&Expected| one.plugin == plugin && node.is_none_or(|node| one.node == node);
         for Expected { dropped, .. } in rules.expected.iter().filter(meant) {
             if !dropped.is_empty() {
                 let item = Item::new("archive", UNKNOWN).with_meta("error", &dropped.to_string());
@@ -379,7 +445,8 @@ impl TreeBuilder<'_> {
         is_error: bool,
         inside: impl FnOnce(&mut Self) -> Result<Option<String>>,
     ) -> Result<()> {
-        self.tree.enter(&Item::new(name, "").with_meta("type", "node"), UNKNOWN)?;
+        self.tree
+            .enter(&Item::new(name, "").with_meta("type", "node"), UNKNOWN)?;
         self.limit = self.tree.written() + MAX_NODE_BYTES;
         let nothing_read = inside(self)?;
         // Without a result, no test can have passed.
@@ -387,18 +454,34 @@ impl TreeBuilder<'_> {
         let mut counts = tally.counts_or(&statuses[0]);
         if counts.len() > MAX_NODE_STATUSES {
             for (status, count) in std::mem::take(&mut counts) {
-                let status = if is_known(&status) { status } else { OTHER.into() };
+                let status = if is_known(&status) {
+                    status
+                } else {
+                    OTHER.into()
+                };
                 *counts.entry(status).or_default() += count;
             }
         }
-        let short = |status: String| if status.len() <= MAX_STATUS_BYTES { status } else { OTHER.into() };
-        self.nodes.push((name.to_owned(), statuses.map(short), counts));
+        let short = |status: String| {
+            if status.len() <= MAX_STATUS_BYTES {
+                status
+            } else {
+                OTHER.into()
+            }
+        };
+        self.nodes
+            .push((name.to_owned(), statuses.map(short), counts));
         Ok(())
     }
 
     /// Adds a failure for each expected result of `plugin` that has no files.
     fn missing(&mut self, plugin: &str) -> Result<()> {
-        for Expected { node, error, .. } in self.rules.expected.iter().filter(|one| one.plugin == plugin) {
+        for Expected { node, error, .. } in self
+            .rules
+            .expected
+            .iter()
+            .filter(|one| one.plugin == plugin)
+        {
             let at = |folder: &str| self.files.dir.join(folder).join(node);
             let why = match error {
                 _ if at(ERRORS).join(ERROR_FILE).is_file() => continue,
@@ -462,10 +545,15 @@ impl TreeBuilder<'_> {
             _ => {
                 self.tree.limit(u64::MAX);
                 let item = match fs::metadata(self.files.dir.join(path)) {
-                    Ok(_) => Item { status: PASSED.into(), ..item },
-                    Err(error) => {
-                        Item { status: FAILED.into(), ..item }.with_meta("error", &error.to_string())
+                    Ok(_) => Item {
+                        status: PASSED.into(),
+                        ..item
+                    },
+                    Err(error) => Item {
+                        status: FAILED.into(),
+                        ..item
                     }
+                    .with_meta("error", &error.to_string()),
                 };
                 return self.tree.item(&item);
             }
@@ -476,9 +564,18 @@ impl TreeBuilder<'_> {
             let reason = format!("{error:#}");
             self.unreadable += 1;
             if self.unreadable <= MAX_TOLD {
-                log::warn!("cannot read the result `{}`: {reason}", self.files.dir.join(path).display());
+                log::warn!(
+                    "cannot read the result `{}`: {reason}",
+                    self.files.dir.join(path).display()
+                );
             }
-            self.tree.item(&Item { status: UNKNOWN.into(), ..typed }.with_meta("error", &reason))?;
+            self.tree.item(
+                &Item {
+                    status: UNKNOWN.into(),
+                    ..typed
+                }
+                .with_meta("error", &reason),
+            )?;
         }
         Ok(())
     }
@@ -490,11 +587,20 @@ impl TreeBuilder<'_> {
         let mark = self.tree.mark();
         self.tree.enter(typed, PASSED)?;
         let is_first = self.files.prefix.is_empty();
-        let Self { index, rules, tree, told, resumed, .. } = self;
+        let Self {
+            index,
+            rules,
+            tree,
+            told,
+            resumed,
+            ..
+        } = self;
         let (before, run) = (resumed.clone(), &rules.resumed.0);
         let (mut taken, mut left) = (0, 0);
         let read = junit::read(file, end.as_ref(), &shown, &mut |step| {
-            let Step::Item(mut item) = step else { return tree.step(step) };
+            let Step::Item(mut item) = step else {
+                return tree.step(step);
+            };
             let is_elsewhere = match &*item.status {
                 SKIPPED => !is_first || index.ran.contains(&item.name),
                 // Each part lists the suite's setup and teardown.
@@ -505,7 +611,10 @@ impl TreeBuilder<'_> {
                 left += 1;
                 return Ok(());
             }
-            match resumed.remove(plain(&item.name)).filter(|_| item.status == SKIPPED) {
+            match resumed
+                .remove(plain(&item.name))
+                .filter(|_| item.status == SKIPPED)
+            {
                 Some(why) => index.resume(&mut item, why, run),
                 None => index.judge(&mut item),
             }
@@ -531,8 +640,12 @@ impl TreeBuilder<'_> {
     fn manual(&mut self, path: &Path, typed: &Item) -> Result<()> {
         let mark = self.tree.mark();
         let mut head = Vec::new();
-        self.files.open_result(path)?.take(EXPANDED_LIMIT + 1).read_to_end(&mut head)?;
-        let is_json = head.trim_ascii_start().starts_with(b"{") || head.trim_ascii_start().starts_with(b"[");
+        self.files
+            .open_result(path)?
+            .take(EXPANDED_LIMIT + 1)
+            .read_to_end(&mut head)?;
+        let is_json =
+            head.trim_ascii_start().starts_with(b"{") || head.trim_ascii_start().starts_with(b"[");
         if is_json
             && head.len() as u64 <= EXPANDED_LIMIT
             && read::read_json(&head, &mut renaming(&mut self.tree, typed))?
@@ -546,8 +659,15 @@ impl TreeBuilder<'_> {
             Err(error) if error.downcast_ref() == Some(&read::ANCHORS) => {
                 self.tree.back(mark)?;
                 let mut text = String::new();
-                let size = self.files.open(path)?.take(EXPANDED_LIMIT + 1).read_to_string(&mut text)?;
-                ensure!(size as u64 <= EXPANDED_LIMIT, "a file this large may not use anchors");
+                let size = self
+                    .files
+                    .open(path)?
+                    .take(EXPANDED_LIMIT + 1)
+                    .read_to_string(&mut text)?;
+                ensure!(
+                    size as u64 <= EXPANDED_LIMIT,
+                    "a file this large may not use anchors"
+                );
                 read::read_expanded(&text, &mut renaming(&mut self.tree, typed))
             }
             other => other,
@@ -559,12 +679,14 @@ impl TreeBuilder<'_> {
             Ok(file) => failure::read(file.take(ERROR_LIMIT)),
             Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
-        self.tree.item(&item.with_meta("file", &self.files.shown(path)))
+        self.tree
+            .item(&item.with_meta("file", &self.files.shown(path)))
     }
 }
 
 /// Why a manual result without `items` says nothing.
-const NO_STATUS: &str = "it has no `status`: a result has `name`, `status`, and `items` if there are several";
+const NO_STATUS: &str =
+    "it has no `status`: a result has `name`, `status`, and `items` if there are several";
 
 /// Copies another tree, whose root gets the name and meta of `root`.
 fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Result<()> + 't {
@@ -590,7 +712,11 @@ fn quoted(names: &[String]) -> String {
 
 /// The entries of a folder, sorted; none if it does not exist.
 fn list(dir: &Path) -> Result<Vec<fs::DirEntry>> {
-    if dir.try_exists().at("cannot read", dir)? { entries(dir) } else { Ok(Vec::new()) }
+    if dir.try_exists().at("cannot read", dir)? {
+        entries(dir)
+    } else {
+        Ok(Vec::new())
+    }
 }
 
 #[cfg(test)]
@@ -612,7 +738,11 @@ mod tests {
         };
         for (node, count) in [("a", 1), ("b", 800_000), ("c", 1)] {
             fs::create_dir_all(dir.join("results").join(node)).unwrap();
-            fs::write(dir.join("results").join(node).join("junit.xml"), suites(count)).unwrap();
+            fs::write(
+                dir.join("results").join(node).join("junit.xml"),
+                suites(count),
+            )
+            .unwrap();
         }
         let rules = ReadingRules {
             name: "p".into(),
@@ -621,18 +751,32 @@ mod tests {
             ..ReadingRules::default()
         };
         let outcome = process(&dir, &rules).unwrap();
-        let statuses: Vec<_> =
-            outcome.nodes.iter().map(|(name, node)| (name.as_str(), node.status.as_str())).collect();
+        let statuses: Vec<_> = outcome
+            .nodes
+            .iter()
+            .map(|(name, node)| (name.as_str(), node.status.as_str()))
+            .collect();
         assert_eq!(statuses, [("a", PASSED), ("b", UNKNOWN), ("c", PASSED)]);
         let tree = fs::read_to_string(dir.join(TREE)).unwrap();
-        assert!(tree.contains("error: its node has too many results"), "{tree}");
+        assert!(
+            tree.contains("error: its node has too many results"),
+            "{tree}"
+        );
     }
 
     #[test]
     fn result_that_is_not_complete_is_unknown() {
         let expected = |node: &str, entries| {
-            let dropped = Dropped { entries, first: vec!["`x`: it is a device".into()] };
-            Expected { plugin: "p".into(), node: node.into(), error: None, dropped }
+            let dropped = Dropped {
+                entries,
+                first: vec!["`x`: it is a device".into()],
+            };
+            Expected {
+                plugin: "p".into(),
+                node: node.into(),
+                error: None,
+                dropped,
+            }
         };
         for (per_node, names) in [(true, ["n1", "n2"]), (false, ["global", "other"])] {
             let dir = base::temp::Folder::new().unwrap();
@@ -641,14 +785,36 @@ mod tests {
                 fs::write(dir.join("results").join(name).join("f"), "").unwrap();
             }
             let expected = vec![expected(names[0], 1), expected(names[1], 0)];
-            let expected = expected.into_iter().take(if per_node { 2 } else { 1 }).collect();
-            let rules = ReadingRules { name: "p".into(), per_node, expected, ..ReadingRules::default() };
+            let expected = expected
+                .into_iter()
+                .take(if per_node { 2 } else { 1 })
+                .collect();
+            let rules = ReadingRules {
+                name: "p".into(),
+                per_node,
+                expected,
+                ..ReadingRules::default()
+            };
             let outcome = process(&dir, &rules).unwrap();
-            let nodes: Vec<_> = outcome.nodes.iter().map(|(_, node)| node.status.as_str()).collect();
-            assert_eq!(nodes, if per_node { vec![UNKNOWN, PASSED] } else { Vec::new() });
+            let nodes: Vec<_> = outcome
+                .nodes
+                .iter()
+                .map(|(_, node)| node.status.as_str())
+                .collect();
+            assert_eq!(
+                nodes,
+                if per_node {
+                    vec![UNKNOWN, PASSED]
+                } else {
+                    Vec::new()
+                }
+            );
             assert_eq!((outcome.status.as_str(), outcome.missing), (UNKNOWN, 0));
             let tree = fs::read_to_string(dir.join(TREE)).unwrap();
-            assert!(tree.contains("1 entry of the result could not be kept: `x`: it is a device"), "{tree}");
+            assert!(
+                tree.contains("1 entry of the result could not be kept: `x`: it is a device"),
+                "{tree}"
+            );
         }
     }
 
@@ -669,6 +835,9 @@ mod tests {
         };
         assert_eq!(process(&dir, &rules(false)).unwrap(), unknown);
         let nodes = vec![("n1".to_owned(), unknown.clone())];
-        assert_eq!(process(&dir, &rules(true)).unwrap(), PluginOutcome { nodes, ..unknown });
+        assert_eq!(
+            process(&dir, &rules(true)).unwrap(),
+            PluginOutcome { nodes, ..unknown }
+        );
     }
 }

@@ -34,7 +34,10 @@ pub(super) struct Reported {
 
 impl Reported {
     pub(super) fn new(output: ProgressOutput) -> Self {
-        Self { json: output == ProgressOutput::Json, ..Self::default() }
+        Self {
+            json: output == ProgressOutput::Json,
+            ..Self::default()
+        }
     }
 
     /// What has not been reported yet.
@@ -44,7 +47,11 @@ impl Reported {
         let state = format!("{}: {}", scene.title, scene.state);
         let mut news = None;
         if self.state != state && !scene.state.is_empty() {
-            news = Some(if self.json { state_event(shown) } else { visible::line(&state).into_owned() });
+            news = Some(if self.json {
+                state_event(shown)
+            } else {
+                visible::line(&state).into_owned()
+            });
             self.state = state;
         }
         // The end of a run is reported after its last tasks.
@@ -52,7 +59,8 @@ impl Reported {
         lines.extend(news.take_if(|_| !ends));
         let may_wait = !over && !self.json;
         for (task, TaskTimes { took, .. }) in scene.tasks.iter().zip(&shown.times) {
-            let begins = task.done == 0 && task.steps.is_none() || task.unit == Unit::Bytes && !task.over;
+            let begins =
+                task.done == 0 && task.steps.is_none() || task.unit == Unit::Bytes && !task.over;
             let is_news = match self.tasks.get(&task.name) {
                 Some(before) => before != task && (!may_wait || far(before, task)),
                 None => !may_wait || !begins,
@@ -68,7 +76,10 @@ impl Reported {
             });
         }
         for trouble in &scene.troubles {
-            let known = self.troubles.entry((trouble.task.clone(), trouble.cause.clone())).or_default();
+            let known = self
+                .troubles
+                .entry((trouble.task.clone(), trouble.cause.clone()))
+                .or_default();
             let places = trouble.places.len().max(1);
             if places > *known {
                 *known = places;
@@ -88,12 +99,21 @@ impl Reported {
         if self.json {
             return event("alive", shown.elapsed, json!({}));
         }
-        let tasks = shown.scene.tasks.iter().filter(|task| !task.over).map(count);
+        let tasks = shown
+            .scene
+            .tasks
+            .iter()
+            .filter(|task| !task.over)
+            .map(count);
         let at = match tasks.take(3).joined("; ") {
             none if none.is_empty() => shown.scene.state.clone(),
             at => at,
         };
-        visible::line(&format!("still at work after {}: {at}", time(shown.elapsed))).into_owned()
+        visible::line(&format!(
+            "still at work after {}: {at}",
+            time(shown.elapsed)
+        ))
+        .into_owned()
     }
 }
 
@@ -125,19 +145,27 @@ fn trouble_line(trouble: &Trouble) -> String {
 impl Scene {
     /// Adopts an event that another process has reported; false for any other line.
     pub(crate) fn adopt(&mut self, line: &str) -> bool {
-        let Ok(event) = base::json::from_slice(line.as_bytes()) else { return false };
+        let Ok(event) = base::json::from_slice(line.as_bytes()) else {
+            return false;
+        };
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-        let Some(kind) = event["event"].as_str() else { return false };
+        let Some(kind) = event["event"].as_str() else {
+            return false;
+        };
         match kind {
             "state" => self.state = text("state"),
             "archive" => self.product = Some(text("path")),
             "trouble" => {
-                let Ok(trouble) = Trouble::deserialize(&event) else { return false };
+                let Ok(trouble) = Trouble::deserialize(&event) else {
+                    return false;
+                };
                 self.troubles.retain(|known| known.cause != trouble.cause);
                 self.troubles.push(trouble);
             }
             "task" => {
-                let Ok(task) = Task::deserialize(&event) else { return false };
+                let Ok(task) = Task::deserialize(&event) else {
+                    return false;
+                };
                 match self.tasks.iter_mut().find(|known| known.name == task.name) {
                     Some(known) => *known = task,
                     None => self.tasks.push(task),
@@ -155,21 +183,36 @@ impl Scene {
         let note = working.map_or_else(
             || self.state.clone(),
             |task| match task.steps {
-                Some(Steps { unit, done, total, .. }) => {
+                Some(Steps {
+                    unit, done, total, ..
+                }) => {
                     format!("{} {done}/{total} {}", task.name, unit.word(total))
                 }
                 None => task.name.clone(),
             },
         );
-        let (done, total, failed) = (sum(|task| task.done), sum(|task| task.total), sum(|task| task.failed));
-        Task { name: name.to_owned(), unit: Unit::Results, done, total, failed, note, ..Task::default() }
+        let (done, total, failed) = (
+            sum(|task| task.done),
+            sum(|task| task.total),
+            sum(|task| task.failed),
+        );
+        Task {
+            name: name.to_owned(),
+            unit: Unit::Results,
+            done,
+            total,
+            failed,
+            note,
+            ..Task::default()
+        }
     }
 }
 
 /// Whether a task has progressed enough for another line.
 fn far(before: &Task, task: &Task) -> bool {
     let (was, is) = (before.finest(), task.finest());
-    let step = |was: u64, done: u64, total: u64| done.saturating_sub(was) >= total.div_ceil(PARTS).max(1);
+    let step =
+        |was: u64, done: u64, total: u64| done.saturating_sub(was) >= total.div_ceil(PARTS).max(1);
     before.over != task.over
         || before.result != task.result
         || before.failed != task.failed
@@ -188,13 +231,24 @@ fn count(task: &Task) -> String {
         Unit::Once if task.steps.is_some() => {}
         Unit::Once => parts.push(task.word().to_owned()),
         unit => {
-            parts.push(format!("{} of {} {} done", task.done, task.total, unit.word(task.total)));
+            parts.push(format!(
+                "{} of {} {} done",
+                task.done,
+                task.total,
+                unit.word(task.total)
+            ));
             if task.failed > 0 {
                 parts.push(format!("{} failed", task.failed));
             }
         }
     }
-    if let Some(Steps { unit, done, total, failed }) = task.steps {
+    if let Some(Steps {
+        unit,
+        done,
+        total,
+        failed,
+    }) = task.steps
+    {
         parts.push(match total {
             0 => format!("{done} {}", unit.word(done)),
             _ => format!("{done} of {total} {} done", unit.word(total)),
@@ -248,20 +302,42 @@ mod tests {
     use super::*;
 
     fn nodes(done: u64, failed: u64) -> Task {
-        Task { name: "p".into(), done, total: 30, failed, over: done == 30, ..Task::default() }
+        Task {
+            name: "p".into(),
+            done,
+            total: 30,
+            failed,
+            over: done == 30,
+            ..Task::default()
+        }
     }
 
     fn news(told: &mut Reported, scene: &Scene, over: bool) -> Vec<String> {
         let times = scene
             .tasks
             .iter()
-            .map(|_| TaskTimes { took: Some(Duration::from_secs(9)), left: None })
+            .map(|_| TaskTimes {
+                took: Some(Duration::from_secs(9)),
+                left: None,
+            })
             .collect();
-        told.news(&Shown { scene: scene.clone(), elapsed: Duration::from_secs(9), times }, over)
+        told.news(
+            &Shown {
+                scene: scene.clone(),
+                elapsed: Duration::from_secs(9),
+                times,
+            },
+            over,
+        )
     }
 
     fn running(tasks: Vec<Task>) -> Scene {
-        Scene { title: "a run".into(), state: "running".into(), tasks, ..Scene::default() }
+        Scene {
+            title: "a run".into(),
+            state: "running".into(),
+            tasks,
+            ..Scene::default()
+        }
     }
 
     #[test]
@@ -276,7 +352,11 @@ mod tests {
         check(nodes(3, 0), false, &["p: 3 of 30 nodes done"]);
         check(nodes(3, 0), false, &[]);
         check(nodes(28, 1), false, &["p: 28 of 30 nodes done, 1 failed"]);
-        check(nodes(30, 1), false, &["p: 30 of 30 nodes done, 1 failed, after 0:09"]);
+        check(
+            nodes(30, 1),
+            false,
+            &["p: 30 of 30 nodes done, 1 failed, after 0:09"],
+        );
         check(nodes(30, 1), true, &[]);
     }
 
@@ -284,7 +364,12 @@ mod tests {
     fn small_steps_are_merged_and_the_last_is_printed() {
         let mut told = Reported::new(ProgressOutput::Plain);
         let at = |done| {
-            let steps = Steps { unit: Unit::Tests, done, total: 1000, failed: 0 };
+            let steps = Steps {
+                unit: Unit::Tests,
+                done,
+                total: 1000,
+                failed: 0,
+            };
             let task = Task {
                 name: "e2e".into(),
                 unit: Unit::Once,
@@ -294,9 +379,14 @@ mod tests {
             };
             running(vec![task])
         };
-        let lines: Vec<String> = (0..=200).flat_map(|done| news(&mut told, &at(done), false)).collect();
+        let lines: Vec<String> = (0..=200)
+            .flat_map(|done| news(&mut told, &at(done), false))
+            .collect();
         assert_eq!(lines.len(), 1 + 1 + 200 / 50, "{lines:?}");
-        assert_eq!(news(&mut told, &at(201), true), ["e2e: 201 of 1000 tests done"]);
+        assert_eq!(
+            news(&mut told, &at(201), true),
+            ["e2e: 201 of 1000 tests done"]
+        );
     }
 
     #[test]
@@ -310,7 +400,10 @@ mod tests {
             }],
             ..Scene::default()
         };
-        assert_eq!(news(&mut told, &trouble(&["a"]), false), [r"in trouble: p on a: no\nimage"]);
+        assert_eq!(
+            news(&mut told, &trouble(&["a"]), false),
+            [r"in trouble: p on a: no\nimage"]
+        );
         assert!(news(&mut told, &trouble(&["a"]), false).is_empty());
         let seven = ["a", "b", "c", "d", "e", "f", "g"];
         assert_eq!(
@@ -323,15 +416,27 @@ mod tests {
     fn events_have_the_documented_fields() {
         let mut told = Reported::new(ProgressOutput::Json);
         let mut scene = running(vec![nodes(30, 1)]);
-        scene.tasks[0].steps = Some(Steps { unit: Unit::Steps, done: 4, total: 8, failed: 1 });
+        scene.tasks[0].steps = Some(Steps {
+            unit: Unit::Steps,
+            done: 4,
+            total: 8,
+            failed: 1,
+        });
         scene.tasks[0].note = "half\nway".into();
-        scene.troubles.push(Trouble { task: "p".into(), places: vec!["a".into()], cause: "no".into() });
+        scene.troubles.push(Trouble {
+            task: "p".into(),
+            places: vec!["a".into()],
+            cause: "no".into(),
+        });
         scene.state = "complete".into();
         scene.product = Some("a.tar.gz".into());
         let events: Vec<Value> = (news(&mut told, &scene, false).iter())
             .map(|line| {
                 let mut event: Value = serde_json::from_str(line).unwrap();
-                assert!(event["time"].take().is_string() && !line.contains('\n'), "{line}");
+                assert!(
+                    event["time"].take().is_string() && !line.contains('\n'),
+                    "{line}"
+                );
                 event
             })
             .collect();
@@ -352,8 +457,21 @@ mod tests {
     #[test]
     fn heartbeat_names_the_running_plugins() {
         let told = Reported::new(ProgressOutput::Plain);
-        let scene = running(vec![nodes(28, 1), Task { over: true, ..nodes(1, 0) }]);
-        let shown = Shown { scene, elapsed: Duration::from_secs(60), times: Vec::new() };
-        assert_eq!(told.alive(&shown), "still at work after 1:00: p: 28 of 30 nodes done, 1 failed");
+        let scene = running(vec![
+            nodes(28, 1),
+            Task {
+                over: true,
+                ..nodes(1, 0)
+            },
+        ]);
+        let shown = Shown {
+            scene,
+            elapsed: Duration::from_secs(60),
+            times: Vec::new(),
+        };
+        assert_eq!(
+            told.alive(&shown),
+            "still at work after 1:00: p: 28 of 30 nodes done, 1 failed"
+        );
     }
 }

@@ -81,14 +81,24 @@ impl BoardTerminal {
     /// All parts on one line if they fit, else one line per part.
     fn footer(&self, parts: &[String]) -> Vec<Line> {
         let faint = |text: String| self.line(vec![(FAINT, text)]);
-        let parts: Vec<_> =
-            parts.iter().filter(|part| !part.is_empty()).map(|part| visible::line(part)).collect();
+        let parts: Vec<_> = parts
+            .iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| visible::line(part))
+            .collect();
         let whole = parts.join(" · ");
-        let whole = if self.unicode { whole } else { whole.replace('·', "|") };
+        let whole = if self.unicode {
+            whole
+        } else {
+            whole.replace('·', "|")
+        };
         match parts.len() {
             0 => Vec::new(),
             _ if columns(&whole) <= self.width => vec![faint(whole)],
-            _ => parts.into_iter().map(|part| faint(part.into_owned())).collect(),
+            _ => parts
+                .into_iter()
+                .map(|part| faint(part.into_owned()))
+                .collect(),
         }
     }
 
@@ -102,26 +112,50 @@ impl BoardTerminal {
         }
         let left_out = all.len() - kept.len();
         let narrow = self.width < 60;
-        let cells: Vec<Cells> = kept.iter().map(|(task, times)| Cells::of(task, times, narrow)).collect();
+        let cells: Vec<Cells> = kept
+            .iter()
+            .map(|(task, times)| Cells::of(task, times, narrow))
+            .collect();
         let widest = |of: &dyn Fn(&Cells) -> usize| cells.iter().map(of).max().unwrap_or(0);
         let name = widest(&|cells| columns(&cells.name)).min(self.width / 3);
-        let widths: [usize; 3] = std::array::from_fn(|at| widest(&|cells| columns(&cells.counts[at])));
-        let fixed: usize = widths.iter().filter(|width| **width > 0).map(|width| width + 2).sum();
+        let widths: [usize; 3] =
+            std::array::from_fn(|at| widest(&|cells| columns(&cells.counts[at])));
+        let fixed: usize = widths
+            .iter()
+            .filter(|width| **width > 0)
+            .map(|width| width + 2)
+            .sum();
         let room = self.width.saturating_sub(2 + name + fixed);
         // If both fit, notes are sized first.
         let noted = cells.iter().any(|cells| !cells.note.is_empty());
-        let note = if noted && room >= MIN_BAR + MIN_NOTE + 4 { MIN_NOTE + 2 } else { 0 };
-        let bar = if room >= MIN_BAR + 2 { (room - 2 - note).min(MAX_BAR) } else { 0 };
+        let note = if noted && room >= MIN_BAR + MIN_NOTE + 4 {
+            MIN_NOTE + 2
+        } else {
+            0
+        };
+        let bar = if room >= MIN_BAR + 2 {
+            (room - 2 - note).min(MAX_BAR)
+        } else {
+            0
+        };
         let mut out: Vec<Line> = (cells.iter())
             .map(|cells| {
                 let text = clip(&cells.name, name, self.unicode);
-                let mut parts = vec![(PLAIN, format!("  {text}{}", " ".repeat(name - columns(&text))))];
+                let mut parts = vec![(
+                    PLAIN,
+                    format!("  {text}{}", " ".repeat(name - columns(&text))),
+                )];
                 if bar > 0 {
                     parts.extend(self.bar(cells.bar, bar - 2));
                 }
-                for ((text, width), style) in cells.counts.iter().zip(widths).zip([PLAIN, BAD, FAINT]) {
+                for ((text, width), style) in
+                    cells.counts.iter().zip(widths).zip([PLAIN, BAD, FAINT])
+                {
                     if width > 0 {
-                        parts.push((style, format!("  {}{text}", " ".repeat(width - columns(text)))));
+                        parts.push((
+                            style,
+                            format!("  {}{text}", " ".repeat(width - columns(text))),
+                        ));
                     }
                 }
                 let used: usize = parts.iter().map(|(_, text)| columns(text)).sum();
@@ -141,13 +175,24 @@ impl BoardTerminal {
 
     fn troubles(&self, troubles: &[Trouble], rows: usize) -> Vec<Line> {
         let bad = |text: String| self.line(vec![(BAD, text)]);
-        let all: Vec<String> = troubles.iter().map(|trouble| sentence(trouble, 3)).collect();
+        let all: Vec<String> = troubles
+            .iter()
+            .map(|trouble| sentence(trouble, 3))
+            .collect();
         let whole: Vec<String> = all.iter().flat_map(|text| self.wrapped(text)).collect();
         if whole.len() <= rows {
             return whole.into_iter().map(bad).collect();
         }
-        let shown = if rows < all.len() { rows.saturating_sub(1) } else { all.len() };
-        let mut out: Vec<Line> = all.into_iter().take(shown).map(|text| bad(format!("  {text}"))).collect();
+        let shown = if rows < all.len() {
+            rows.saturating_sub(1)
+        } else {
+            all.len()
+        };
+        let mut out: Vec<Line> = all
+            .into_iter()
+            .take(shown)
+            .map(|text| bad(format!("  {text}")))
+            .collect();
         if shown < troubles.len() && rows > 0 {
             let more = format!("  and {} more that are in trouble", troubles.len() - shown);
             out.push(bad(more));
@@ -171,15 +216,27 @@ impl BoardTerminal {
     }
 
     /// Segments in proportion to what is done well, has failed and is open; one failure is visible among many.
-    fn bar(&self, Steps { done, total, failed, .. }: Steps, width: usize) -> [(u8, String); 3] {
+    fn bar(
+        &self,
+        Steps {
+            done,
+            total,
+            failed,
+            ..
+        }: Steps,
+        width: usize,
+    ) -> [(u8, String); 3] {
         let part = |count: u64| {
             let part = u128::from(count.min(total)) * width as u128 / u128::from(total.max(1));
             usize::try_from(part).unwrap_or(width)
         };
         let bad = part(failed).max(usize::from(failed > 0));
         let good = part(done).saturating_sub(bad);
-        let [begin, full, open, end] =
-            if self.unicode { ["▕", "█", "░", "▏"] } else { ["[", "#", "-", "]"] };
+        let [begin, full, open, end] = if self.unicode {
+            ["▕", "█", "░", "▏"]
+        } else {
+            ["[", "#", "-", "]"]
+        };
         [
             (GOOD, format!("  {begin}{}", full.repeat(good))),
             (BAD, full.repeat(bad)),
@@ -214,7 +271,12 @@ struct Cells {
 
 impl Cells {
     fn of(task: &Task, &TaskTimes { took, left }: &TaskTimes, narrow: bool) -> Self {
-        let Steps { unit, done, total, failed } = task.coarsest();
+        let Steps {
+            unit,
+            done,
+            total,
+            failed,
+        } = task.coarsest();
         let count = match unit {
             _ if total == 0 => String::new(),
             Unit::Once => task.word().to_owned(),
@@ -224,12 +286,21 @@ impl Cells {
         };
         let mut notes = Vec::new();
         notes.extend(left.map(|left| format!("about {} left", rough(left))));
-        let minutes =
-            took.filter(|took| unit == Unit::Tests && !task.over && took.as_secs() >= 60 && done > 0);
+        let minutes = took
+            .filter(|took| unit == Unit::Tests && !task.over && took.as_secs() >= 60 && done > 0);
         notes.extend(minutes.map(|took| format!("{}/min", (done * 60).div_ceil(took.as_secs()))));
         if let Some(inner) = task.steps.filter(|_| task.unit != Unit::Once) {
-            let failed = if inner.failed > 0 { format!(", {} failed", inner.failed) } else { String::new() };
-            notes.push(format!("{}/{} {}{failed}", inner.done, inner.total, inner.unit.word(inner.total)));
+            let failed = if inner.failed > 0 {
+                format!(", {} failed", inner.failed)
+            } else {
+                String::new()
+            };
+            notes.push(format!(
+                "{}/{} {}{failed}",
+                inner.done,
+                inner.total,
+                inner.unit.word(inner.total)
+            ));
         }
         notes.push(if task.over && count != task.result {
             task.result.clone()
@@ -239,13 +310,30 @@ impl Cells {
             visible::line(&task.note).into_owned()
         });
         notes.retain(|note| !note.is_empty());
-        let bar = Steps { unit, done, total, failed: failed.max(u64::from(task.result == FAILED)) };
+        let bar = Steps {
+            unit,
+            done,
+            total,
+            failed: failed.max(u64::from(task.result == FAILED)),
+        };
         Self {
             name: visible::line(&task.name).into_owned(),
-            bar: if total == 0 && task.over { Steps { done: 1, total: 1, ..bar } } else { bar },
+            bar: if total == 0 && task.over {
+                Steps {
+                    done: 1,
+                    total: 1,
+                    ..bar
+                }
+            } else {
+                bar
+            },
             counts: [
                 count,
-                if failed > 0 && unit != Unit::Once { format!("{failed} failed") } else { String::new() },
+                if failed > 0 && unit != Unit::Once {
+                    format!("{failed} failed")
+                } else {
+                    String::new()
+                },
                 took.map(time).unwrap_or_default(),
             ],
             note: notes.join("  "),
@@ -264,13 +352,21 @@ impl Unit {
             Self::Images => "images",
             Self::Bytes => "bytes",
         };
-        if count == 1 { many.trim_end_matches('s') } else { many }
+        if count == 1 {
+            many.trim_end_matches('s')
+        } else {
+            many
+        }
     }
 }
 
 /// A trouble and its places, naming at most `max` of them.
 pub(crate) fn sentence(trouble: &Trouble, max: usize) -> String {
-    let Trouble { task, places, cause } = trouble;
+    let Trouble {
+        task,
+        places,
+        cause,
+    } = trouble;
     let (named, others) = places.split_at(places.len().min(max));
     let text = match (named.join(", "), others.len()) {
         (named, 0) if named.is_empty() => format!("{task}: {cause}"),
@@ -292,8 +388,11 @@ pub(super) fn time(span: Duration) -> String {
 /// A duration in the notation of the flags: `6h`, `90m`, `1h30m`, `45s`.
 pub(crate) fn span(span: Duration) -> String {
     let text = base::clock::duration(Duration::from_secs(span.as_secs()));
-    let text = text.strip_suffix("m0s").map_or_else(|| text.clone(), |rest| format!("{rest}m"));
-    text.strip_suffix("h0m").map_or_else(|| text.clone(), |rest| format!("{rest}h"))
+    let text = text
+        .strip_suffix("m0s")
+        .map_or_else(|| text.clone(), |rest| format!("{rest}m"));
+    text.strip_suffix("h0m")
+        .map_or_else(|| text.clone(), |rest| format!("{rest}h"))
 }
 
 /// An estimated duration, rounded.
@@ -308,7 +407,10 @@ fn rough(span: Duration) -> String {
 /// `512 B`, `1.5 MiB`.
 pub(super) fn bytes(count: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB"];
-    let Some(power) = (1..=units.len()).rev().find(|power| count >> (10 * power) > 0) else {
+    let Some(power) = (1..=units.len())
+        .rev()
+        .find(|power| count >> (10 * power) > 0)
+    else {
         return format!("{count} B");
     };
     let tenths = (u128::from(count) * 10) >> (10 * power);
@@ -370,28 +472,69 @@ mod tests {
     use super::super::Scene;
     use super::*;
 
-    const ASCII: BoardTerminal = BoardTerminal { width: 0, rows: 0, colour: false, unicode: false };
+    const ASCII: BoardTerminal = BoardTerminal {
+        width: 0,
+        rows: 0,
+        colour: false,
+        unicode: false,
+    };
 
     fn task(name: &str, done: u64, total: u64, failed: u64) -> Task {
-        Task { name: name.into(), done, total, failed, over: done == total, ..Task::default() }
+        Task {
+            name: name.into(),
+            done,
+            total,
+            failed,
+            over: done == total,
+            ..Task::default()
+        }
     }
 
     fn drawn(scene: &Scene, columns: usize, rows: usize, look: BoardTerminal) -> Vec<Line> {
         let took = Some(Duration::from_secs(72));
-        let times = scene.tasks.iter().map(|_| TaskTimes { took, left: None }).collect();
-        let shown = Shown { scene: scene.clone(), elapsed: Duration::from_secs(3_723), times };
-        BoardTerminal { width: columns.saturating_sub(1), rows: rows.saturating_sub(1), ..look }.lines(&shown)
+        let times = scene
+            .tasks
+            .iter()
+            .map(|_| TaskTimes { took, left: None })
+            .collect();
+        let shown = Shown {
+            scene: scene.clone(),
+            elapsed: Duration::from_secs(3_723),
+            times,
+        };
+        BoardTerminal {
+            width: columns.saturating_sub(1),
+            rows: rows.saturating_sub(1),
+            ..look
+        }
+        .lines(&shown)
     }
 
     #[track_caller]
     fn check(scene: &Scene, columns: usize, rows: usize, expected: &[&str]) {
         let lines = drawn(scene, columns, rows, ASCII);
-        assert_eq!(lines.iter().map(|line| line.text.as_str()).collect::<Vec<_>>(), expected);
+        assert_eq!(
+            lines
+                .iter()
+                .map(|line| line.text.as_str())
+                .collect::<Vec<_>>(),
+            expected
+        );
     }
 
     fn scene() -> Scene {
-        let steps = Steps { unit: Unit::Tests, done: 57, total: 412, failed: 4 };
-        let e2e = Task { unit: Unit::Once, steps: Some(steps), note: "Pods".into(), ..task("e2e", 0, 1, 0) };
+        let steps = Steps {
+            unit: Unit::Tests,
+            done: 57,
+            total: 412,
+            failed: 4,
+        };
+        let e2e = Task {
+            unit: Unit::Once,
+            steps: Some(steps),
+            note: "Pods".into(),
+            ..task("e2e", 0, 1, 0)
+        };
         Scene {
             title: "a run".into(),
             state: "running".into(),
@@ -471,7 +614,8 @@ mod tests {
             ],
         );
         long.troubles[0].cause =
-            "it could not do what it was for, said so many times, and gave no reason; plug it in".into();
+            "it could not do what it was for, said so many times, and gave no reason; plug it in"
+                .into();
         check(
             &long,
             40,
@@ -487,21 +631,42 @@ mod tests {
         check(&scene(), 80, 2, &["waiting for e2e | time limit 6h"]);
         check(&scene(), 80, 1, &[]);
         check(&scene(), 1, 24, &[]);
-        check(&Scene { state: "x".into(), ..Scene::default() }, 80, 24, &[": x  1:02:03"]);
+        check(
+            &Scene {
+                state: "x".into(),
+                ..Scene::default()
+            },
+            80,
+            24,
+            &[": x  1:02:03"],
+        );
     }
 
     #[test]
     fn every_scene_fits_every_size() {
         let mut crowd = scene();
-        crowd.tasks.extend((0..300).map(|number| task(&format!("plugin-{number}"), number % 2, 1, 0)));
+        crowd
+            .tasks
+            .extend((0..300).map(|number| task(&format!("plugin-{number}"), number % 2, 1, 0)));
         crowd.troubles = vec![crowd.troubles[0].clone(); 50];
         crowd.troubles[0].cause = "日本語 🦀 wide\nand \u{1b}[2J evil".repeat(9);
         for columns in (1..12).chain((12..220).step_by(13)) {
             for rows in [1, 2, 3, 5, 24, 60] {
-                for look in [ASCII, BoardTerminal { colour: true, unicode: true, ..ASCII }] {
+                for look in [
+                    ASCII,
+                    BoardTerminal {
+                        colour: true,
+                        unicode: true,
+                        ..ASCII
+                    },
+                ] {
                     for scene in [&scene(), &crowd] {
                         let lines = drawn(scene, columns, rows, look);
-                        assert!(lines.len() < rows.max(1), "{} lines in {rows} rows", lines.len());
+                        assert!(
+                            lines.len() < rows.max(1),
+                            "{} lines in {rows} rows",
+                            lines.len()
+                        );
                         for line in lines {
                             assert!(line.width < columns, "{columns}: {line:?}");
                             let plain = line.text.replace("\x1b[31m", "").replace("\x1b[32m", "");
@@ -518,11 +683,18 @@ mod tests {
     #[test]
     fn running_tasks_precede_finished_ones() {
         let mut crowd = scene();
-        crowd.tasks =
-            (0..10).map(|number| task(&format!("p{number}"), u64::from(number < 8), 1, 0)).collect();
+        crowd.tasks = (0..10)
+            .map(|number| task(&format!("p{number}"), u64::from(number < 8), 1, 0))
+            .collect();
         crowd.troubles.clear();
-        let text: Vec<String> = drawn(&crowd, 60, 7, ASCII).into_iter().map(|line| line.text).collect();
-        assert!(text[1].starts_with("  p8") && text[2].starts_with("  p9"), "{text:?}");
+        let text: Vec<String> = drawn(&crowd, 60, 7, ASCII)
+            .into_iter()
+            .map(|line| line.text)
+            .collect();
+        assert!(
+            text[1].starts_with("  p8") && text[2].starts_with("  p9"),
+            "{text:?}"
+        );
         assert_eq!(text[4], "  and 7 more, 8 of 10 are done");
     }
 
@@ -537,17 +709,28 @@ mod tests {
         ] {
             assert_eq!(bytes(count), expected);
         }
-        for (seconds, short, long) in
-            [(0, "0s", "0:00"), (61, "2m", "1:01"), (5_400, "2h", "1:30:00"), (86_400, "24h", "24:00:00")]
-        {
+        for (seconds, short, long) in [
+            (0, "0s", "0:00"),
+            (61, "2m", "1:01"),
+            (5_400, "2h", "1:30:00"),
+            (86_400, "24h", "24:00:00"),
+        ] {
             assert_eq!(
-                (&*rough(Duration::from_secs(seconds)), &*time(Duration::from_secs(seconds))),
+                (
+                    &*rough(Duration::from_secs(seconds)),
+                    &*time(Duration::from_secs(seconds))
+                ),
                 (short, long)
             );
         }
-        for (seconds, expected) in
-            [(21_600, "6h"), (5_400, "1h30m"), (90, "1m30s"), (120, "2m"), (0, "0s"), (86_400, "24h")]
-        {
+        for (seconds, expected) in [
+            (21_600, "6h"),
+            (5_400, "1h30m"),
+            (90, "1m30s"),
+            (120, "2m"),
+            (0, "0s"),
+            (86_400, "24h"),
+        ] {
             assert_eq!(span(Duration::from_secs(seconds)), expected);
         }
     }

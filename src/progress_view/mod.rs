@@ -201,20 +201,35 @@ impl Board {
     pub(crate) fn show(&self, scene: Scene) {
         let mut shared = self.lock();
         let now = Instant::now();
-        let start = Start { seen: now, before: Duration::ZERO };
+        let start = Start {
+            seen: now,
+            before: Duration::ZERO,
+        };
         // A task that is running when the watch begins has been running since the start.
         let mut before = None;
         if let Some(began) = scene.began {
-            let took = scene.ended.unwrap_or_else(SystemTime::now).duration_since(began).unwrap_or_default();
+            let took = scene
+                .ended
+                .unwrap_or_else(SystemTime::now)
+                .duration_since(began)
+                .unwrap_or_default();
             if took > shared.began.elapsed(now) {
-                shared.began = Start { before: took, ..start };
+                shared.began = Start {
+                    before: took,
+                    ..start
+                };
             }
             before = Some(shared.began).filter(|_| shared.scene == Scene::default());
         }
         for task in &scene.tasks {
             let fresh = || {
                 let began = before.map_or(Some(start), |before| (!task.over).then_some(before));
-                TaskHistory { began, ended: None, seen: now, first: task.finest().done }
+                TaskHistory {
+                    began,
+                    ended: None,
+                    seen: now,
+                    first: task.finest().done,
+                }
             };
             let known = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
             known.ended = task.over.then(|| known.ended.unwrap_or(now));
@@ -244,7 +259,9 @@ impl Shared {
     fn shown(&self) -> Shown {
         let now = Instant::now();
         let times = self.scene.tasks.iter().map(|task| {
-            let Some(known) = self.tasks.get(&task.name) else { return Default::default() };
+            let Some(known) = self.tasks.get(&task.name) else {
+                return Default::default();
+            };
             let until = known.ended.unwrap_or(now);
             TaskTimes {
                 took: known.began.map(|began| began.elapsed(until)),
@@ -252,13 +269,22 @@ impl Shared {
             }
         });
         let times = times.collect();
-        Shown { scene: self.scene.clone(), elapsed: self.began.elapsed(now), times }
+        Shown {
+            scene: self.scene.clone(),
+            elapsed: self.began.elapsed(now),
+            times,
+        }
     }
 }
 
 impl Task {
     fn own(&self) -> Steps {
-        Steps { unit: self.unit, done: self.done, total: self.total, failed: self.failed }
+        Steps {
+            unit: self.unit,
+            done: self.done,
+            total: self.total,
+            failed: self.failed,
+        }
     }
 
     fn finest(&self) -> Steps {
@@ -276,14 +302,18 @@ impl Task {
 
     /// The coarsest count, skipping a count of one.
     fn coarsest(&self) -> Steps {
-        self.steps.filter(|_| self.unit == Unit::Once).unwrap_or(self.own())
+        self.steps
+            .filter(|_| self.unit == Unit::Once)
+            .unwrap_or(self.own())
     }
 
     /// Estimated time left at the current rate, for steps that run one after the other; at the rate of an earlier run
     /// until enough steps were seen.
     fn left(&self, first: u64, took: Duration) -> Option<Duration> {
         let least = if self.unit == Unit::Bytes { 2 } else { 30 };
-        let Steps { unit, done, total, .. } = self.coarsest();
+        let Steps {
+            unit, done, total, ..
+        } = self.coarsest();
         let seen = done.checked_sub(first)?;
         let left = total.checked_sub(done)?;
         if self.over || unit == Unit::Nodes {
@@ -295,7 +325,9 @@ impl Task {
                 .filter(|_| total > 0)
                 .map(|each| each.saturating_mul(left.try_into().unwrap_or(u32::MAX)));
         }
-        Some(Duration::from_secs(took.as_secs().saturating_mul(left) / seen))
+        Some(Duration::from_secs(
+            took.as_secs().saturating_mul(left) / seen,
+        ))
     }
 }
 
@@ -315,7 +347,13 @@ struct Reporter<'a> {
 impl<'a> Reporter<'a> {
     fn new(output: ProgressOutput, say: Say<'a>) -> Self {
         let reported = events::Reported::new(output);
-        Self { output, say, reported, news: Instant::now(), drawn: (Scene::default(), 0) }
+        Self {
+            output,
+            say,
+            reported,
+            news: Instant::now(),
+            drawn: (Scene::default(), 0),
+        }
     }
 
     /// Reports news, unless that has to wait.
@@ -355,8 +393,18 @@ impl<'a> Reporter<'a> {
 /// Runs `work` with a board; `say` takes the lines that remain.
 pub(crate) fn with<T>(output: ProgressOutput, say: Say<'_>, work: impl FnOnce(&Board) -> T) -> T {
     let (scene, tasks) = (Scene::default(), HashMap::new());
-    let shared = Shared { scene, began: Start { seen: Instant::now(), before: Duration::ZERO }, tasks };
-    let board = Board { shared: Mutex::new(shared), stop: Stop::new() };
+    let shared = Shared {
+        scene,
+        began: Start {
+            seen: Instant::now(),
+            before: Duration::ZERO,
+        },
+        tasks,
+    };
+    let board = Board {
+        shared: Mutex::new(shared),
+        stop: Stop::new(),
+    };
     thread::scope(|scope| {
         let over = StopOnDrop(&board.stop);
         let painter = base::thread("board");
@@ -375,48 +423,104 @@ mod tests {
 
     #[test]
     fn quiet_output_is_heartbeats_alone() {
-        let task = |over| Task { name: "x".into(), done: 1, total: 1, over, ..Task::default() };
+        let task = |over| Task {
+            name: "x".into(),
+            done: 1,
+            total: 1,
+            over,
+            ..Task::default()
+        };
         for (output, lines) in [(ProgressOutput::Quiet, 0), (ProgressOutput::Plain, 2)] {
             let told = Mutex::new(Vec::new());
             let say = |line: &str| told.lock().unwrap().push(line.to_owned());
-            let shown = |over| Scene { state: "s".into(), tasks: vec![task(over)], ..Scene::default() };
+            let shown = |over| Scene {
+                state: "s".into(),
+                tasks: vec![task(over)],
+                ..Scene::default()
+            };
             with(output, &say, |board| {
                 board.show(shown(false));
                 board.show(shown(true));
             });
-            assert_eq!(told.lock().unwrap().len(), lines, "{output:?}: {:?}", told.lock().unwrap());
+            assert_eq!(
+                told.lock().unwrap().len(),
+                lines,
+                "{output:?}: {:?}",
+                told.lock().unwrap()
+            );
         }
-        let scene = Scene { tasks: vec![task(false)], ..Scene::default() };
+        let scene = Scene {
+            tasks: vec![task(false)],
+            ..Scene::default()
+        };
         let say = Mutex::new(Vec::new());
         let tell = |line: &str| say.lock().unwrap().push(line.to_owned());
         let mut reporter = Reporter::new(ProgressOutput::Quiet, &tell);
         reporter.news = Instant::now().checked_sub(SILENCE).unwrap();
-        let shown = Shown { scene, elapsed: SILENCE, times: vec![TaskTimes::default()] };
+        let shown = Shown {
+            scene,
+            elapsed: SILENCE,
+            times: vec![TaskTimes::default()],
+        };
         reporter.tell(&shown, false);
-        assert_eq!(say.lock().unwrap()[..], ["still at work after 1:00: x: 1 of 1 node done"]);
+        assert_eq!(
+            say.lock().unwrap()[..],
+            ["still at work after 1:00: x: 1 of 1 node done"]
+        );
     }
 
     #[test]
     fn earlier_run_estimates_the_duration() {
         let seconds = Duration::from_secs;
         let of = |done, per_step| {
-            let steps = Steps { unit: Unit::Tests, done, total: 100, failed: 0 };
-            Task { unit: Unit::Once, total: 1, steps: Some(steps), per_step, ..Task::default() }
+            let steps = Steps {
+                unit: Unit::Tests,
+                done,
+                total: 100,
+                failed: 0,
+            };
+            Task {
+                unit: Unit::Once,
+                total: 1,
+                steps: Some(steps),
+                per_step,
+                ..Task::default()
+            }
         };
         let earlier = Some(seconds(10));
         assert_eq!(of(0, None).left(0, seconds(600)), None);
         assert_eq!(of(0, earlier).left(0, seconds(5)), Some(seconds(1_000)));
-        assert_eq!(of(2, earlier).left(0, seconds(600)), Some(seconds(980)), "too little was seen");
+        assert_eq!(
+            of(2, earlier).left(0, seconds(600)),
+            Some(seconds(980)),
+            "too little was seen"
+        );
         assert_eq!(of(50, earlier).left(0, seconds(100)), Some(seconds(100)));
-        assert_eq!(Task { over: true, ..of(50, earlier) }.left(0, seconds(100)), None);
+        assert_eq!(
+            Task {
+                over: true,
+                ..of(50, earlier)
+            }
+            .left(0, seconds(100)),
+            None
+        );
     }
 
     #[test]
     fn elapsed_time_counts_from_the_start_of_the_run() {
         let hour = Duration::from_secs(3_600);
         let began = SystemTime::now().checked_sub(hour);
-        let task = |name: &str, over| Task { name: name.into(), total: 9, over, ..Task::default() };
-        let scene = |began, tasks: &[Task]| Scene { began, tasks: tasks.to_vec(), ..Scene::default() };
+        let task = |name: &str, over| Task {
+            name: name.into(),
+            total: 9,
+            over,
+            ..Task::default()
+        };
+        let scene = |began, tasks: &[Task]| Scene {
+            began,
+            tasks: tasks.to_vec(),
+            ..Scene::default()
+        };
         let long = |took: Option<Duration>| took.map(|took| took >= hour);
         let check = |began, elapsed, took: [Option<bool>; 3]| {
             with(ProgressOutput::Plain, &|_| (), |board| {

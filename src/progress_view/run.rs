@@ -40,11 +40,21 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
         plugins.entry(&entry.plugin).or_default().push(entry);
     }
     let known = |task: Task| match task.coarsest().unit {
-        Unit::Tests => Task { per_step: about.per_test, ..task },
+        Unit::Tests => Task {
+            per_step: about.per_test,
+            ..task
+        },
         _ => task,
     };
-    let is_split = |name: &str| plugins.keys().any(|other| layout::is_other_part(other, name));
-    let tasks = plugins.iter().map(|(name, entries)| known(task(name, entries, is_split(name)))).collect();
+    let is_split = |name: &str| {
+        plugins
+            .keys()
+            .any(|other| layout::is_other_part(other, name))
+    };
+    let tasks = plugins
+        .iter()
+        .map(|(name, entries)| known(task(name, entries, is_split(name))))
+        .collect();
     let mut footer = vec![waited_for(run, &plugins)];
     if run.status == status::RUNNING {
         footer.extend([about.limit.clone(), about.hint.clone()]);
@@ -57,7 +67,8 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
         troubles: troubles(run),
         footer,
         began: run.started,
-        ended: clock::parse_rfc3339(&run.archive.created).filter(|_| run.archive.created != clock::ZERO),
+        ended: clock::parse_rfc3339(&run.archive.created)
+            .filter(|_| run.archive.created != clock::ZERO),
         product: Some(run.archive.name.clone()).filter(|name| !name.is_empty()),
     }
 }
@@ -77,14 +88,21 @@ fn has_failed(entry: &Entry) -> bool {
 
 fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
     let sum = |wanted: &dyn Fn(&Entry) -> bool| -> u64 {
-        entries.iter().filter(|entry| wanted(entry)).map(|entry| count(entry)).sum()
+        entries
+            .iter()
+            .filter(|entry| wanted(entry))
+            .map(|entry| count(entry))
+            .sum()
     };
-    let steps = entries.iter().filter_map(|entry| steps(entry, is_joined)).reduce(|one, other| Steps {
-        unit: one.unit,
-        done: one.done.saturating_add(other.done),
-        total: one.total.saturating_add(other.total),
-        failed: one.failed.saturating_add(other.failed),
-    });
+    let steps = entries
+        .iter()
+        .filter_map(|entry| steps(entry, is_joined))
+        .reduce(|one, other| Steps {
+            unit: one.unit,
+            done: one.done.saturating_add(other.done),
+            total: one.total.saturating_add(other.total),
+            failed: one.failed.saturating_add(other.failed),
+        });
     let progress = entries.iter().filter_map(|entry| entry.progress.as_deref());
     let newest = progress.max_by(|one, other| one.timestamp.cmp(&other.timestamp));
     let once = entries.iter().all(|entry| entry.node == GLOBAL);
@@ -131,17 +149,35 @@ fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
     let whole = |number: i64| u64::try_from(number).unwrap_or(0);
     let counts = entry.result_counts.iter().flatten();
     let of = |words: &[&str]| {
-        counts.clone().filter(|(word, _)| words.contains(&word.as_str())).map(|(_, count)| count).sum::<u64>()
+        counts
+            .clone()
+            .filter(|(word, _)| words.contains(&word.as_str()))
+            .map(|(_, count)| count)
+            .sum::<u64>()
     };
     let (passed, failed) = (of(&["passed", "complete", item::FLAKY]), of(&["failed"]));
     let done = passed + failed;
     if done > 0 && !is_joined {
-        return Some(Steps { unit: Unit::Tests, done, total: done, failed });
+        return Some(Steps {
+            unit: Unit::Tests,
+            done,
+            total: done,
+            failed,
+        });
     }
     let failed = progress.failures.len() as u64;
     let done = whole(progress.completed).saturating_add(failed);
-    let unit = if entry.plugin.split('-').next() == Some(TESTS) { Unit::Tests } else { Unit::Steps };
-    Some(Steps { unit, done, total: whole(progress.total).max(done), failed })
+    let unit = if entry.plugin.split('-').next() == Some(TESTS) {
+        Unit::Tests
+    } else {
+        Unit::Steps
+    };
+    Some(Steps {
+        unit,
+        done,
+        total: whole(progress.total).max(done),
+        failed,
+    })
 }
 
 /// The worst of the results.
@@ -149,15 +185,29 @@ fn result(entries: &[&Entry]) -> String {
     if entries.iter().any(|entry| has_failed(entry)) {
         return status::FAILED.into();
     }
-    let words = || entries.iter().map(|entry| &entry.result_status).filter(|word| !word.is_empty());
+    let words = || {
+        entries
+            .iter()
+            .map(|entry| &entry.result_status)
+            .filter(|word| !word.is_empty())
+    };
     // Results other than `passed` are more informative.
-    words().filter(|word| *word != "passed").min().or(words().next()).cloned().unwrap_or_default()
+    words()
+        .filter(|word| *word != "passed")
+        .min()
+        .or(words().next())
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// The problems of the plugins of a run, each cause once.
 pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = Vec::new();
-    let said = run.plugins.iter().flatten().filter_map(|entry| Some((entry, entry.message.as_ref()?)));
+    let said = run
+        .plugins
+        .iter()
+        .flatten()
+        .filter_map(|entry| Some((entry, entry.message.as_ref()?)));
     for (entry, cause) in said {
         // Causes that differ only in the name of the node are the same.
         let own = format!("`{}`", entry.node);
@@ -173,7 +223,11 @@ pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
         };
         match troubles.iter_mut().find(same) {
             Some(trouble) => trouble.places.push(place),
-            None => troubles.push(Trouble { task: entry.plugin.clone(), places: vec![place], cause }),
+            None => troubles.push(Trouble {
+                task: entry.plugin.clone(),
+                places: vec![place],
+                cause,
+            }),
         }
     }
     troubles
@@ -188,7 +242,11 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
     let open = plugins.iter().filter_map(|(name, entries)| {
         let open: Vec<_> = entries.iter().filter(|entry| !is_over(entry)).collect();
         let nodes: u64 = open.iter().map(|entry| count(entry)).sum();
-        let named: Vec<&str> = open.iter().take(MAX_NAMED).map(|entry| entry.node.as_str()).collect();
+        let named: Vec<&str> = open
+            .iter()
+            .take(MAX_NAMED)
+            .map(|entry| entry.node.as_str())
+            .collect();
         let more = nodes.saturating_sub(named.len() as u64);
         match nodes {
             0 => None,
@@ -203,7 +261,11 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
         }
     });
     let open = open.joined("; ");
-    if open.is_empty() { open } else { format!("waiting for {open}") }
+    if open.is_empty() {
+        open
+    } else {
+        format!("waiting for {open}")
+    }
 }
 
 #[cfg(test)]
@@ -223,12 +285,30 @@ mod tests {
 
     fn progress(total: i64, completed: i64, failures: &[&str]) -> Progress {
         let failures = failures.iter().map(|&name| name.into()).collect();
-        Progress { total, completed, failures, msg: format!("at {completed}"), ..Progress::default() }
+        Progress {
+            total,
+            completed,
+            failures,
+            msg: format!("at {completed}"),
+            ..Progress::default()
+        }
     }
 
     fn shown(state: &str, entries: Vec<Entry>) -> Scene {
-        let run = Run { plugins: Some(entries), status: state.into(), ..Run::default() };
-        of_run(&run, &About { title: "t".into(), limit: "l".into(), hint: "h".into(), per_test: None })
+        let run = Run {
+            plugins: Some(entries),
+            status: state.into(),
+            ..Run::default()
+        };
+        of_run(
+            &run,
+            &About {
+                title: "t".into(),
+                limit: "l".into(),
+                hint: "h".into(),
+                per_test: None,
+            },
+        )
     }
 
     #[test]
@@ -237,14 +317,33 @@ mod tests {
             progress: Some(progress(10, done, failures).into()),
             ..entry("p", node, "running", "")
         };
-        let folded = Entry { count: Some(5), ..entry("p", "n9", "complete", "passed") };
+        let folded = Entry {
+            count: Some(5),
+            ..entry("p", "n9", "complete", "passed")
+        };
         let scene = shown(
             "running",
-            vec![told("n1", 3, &["x"]), told("n2", 4, &[]), entry("p", "n3", "failed", ""), folded],
+            vec![
+                told("n1", 3, &["x"]),
+                told("n2", 4, &[]),
+                entry("p", "n3", "failed", ""),
+                folded,
+            ],
         );
         let task = &scene.tasks[0];
-        assert_eq!((task.done, task.total, task.failed, task.over), (6, 8, 1, false));
-        assert_eq!(task.steps, Some(Steps { unit: Unit::Steps, done: 8, total: 20, failed: 1 }));
+        assert_eq!(
+            (task.done, task.total, task.failed, task.over),
+            (6, 8, 1, false)
+        );
+        assert_eq!(
+            task.steps,
+            Some(Steps {
+                unit: Unit::Steps,
+                done: 8,
+                total: 20,
+                failed: 1
+            })
+        );
         assert_eq!(scene.footer, ["waiting for p on n1, n2", "l", "h"]);
     }
 
@@ -255,15 +354,25 @@ mod tests {
             result_counts: counted.map(|count| [("passed".to_owned(), count)].into()),
             ..entry(name, "global", "complete", "passed")
         };
-        let scene = shown("complete", vec![part("e2e", 24, Some(39)), part("e2e-part-2", 15, None)]);
-        let steps: Vec<_> =
-            scene.tasks.iter().filter_map(|task| task.steps.map(|steps| steps.total)).collect();
+        let scene = shown(
+            "complete",
+            vec![part("e2e", 24, Some(39)), part("e2e-part-2", 15, None)],
+        );
+        let steps: Vec<_> = scene
+            .tasks
+            .iter()
+            .filter_map(|task| task.steps.map(|steps| steps.total))
+            .collect();
         assert_eq!(steps, [24, 15]);
     }
 
     #[test]
     fn last_line_states_the_result() {
-        let counts = [("passed".to_owned(), 57), ("failed".to_owned(), 2), ("skipped".to_owned(), 6_000)];
+        let counts = [
+            ("passed".to_owned(), 57),
+            ("failed".to_owned(), 2),
+            ("skipped".to_owned(), 6_000),
+        ];
         let e2e = Entry {
             progress: Some(progress(57, 57, &[]).into()),
             result_counts: Some(counts.into()),
@@ -271,8 +380,19 @@ mod tests {
         };
         let scene = shown("complete", vec![e2e]);
         let task = &scene.tasks[0];
-        assert_eq!(task.steps, Some(Steps { unit: Unit::Tests, done: 59, total: 59, failed: 2 }));
-        assert_eq!((task.result.as_str(), task.over, task.failed), ("failed", true, 1));
+        assert_eq!(
+            task.steps,
+            Some(Steps {
+                unit: Unit::Tests,
+                done: 59,
+                total: 59,
+                failed: 2
+            })
+        );
+        assert_eq!(
+            (task.result.as_str(), task.over, task.failed),
+            ("failed", true, 1)
+        );
         assert_eq!(scene.footer, [""; 0], "nothing is waited for");
     }
 
@@ -282,17 +402,32 @@ mod tests {
             message: Some(cause.replace("NODE", &format!("`{node}`"))),
             ..entry("p", node, "running", "")
         };
-        let entries =
-            vec![trouble("a", "NODE is full"), trouble("b", "NODE is full"), trouble("c", "no image")];
+        let entries = vec![
+            trouble("a", "NODE is full"),
+            trouble("b", "NODE is full"),
+            trouble("c", "no image"),
+        ];
         let troubles = shown("running", entries).troubles;
-        let told: Vec<_> = troubles.iter().map(|one| (one.places.join(" "), one.cause.as_str())).collect();
-        assert_eq!(told, [("a b".to_owned(), "the node is full"), ("c".to_owned(), "no image")]);
+        let told: Vec<_> = troubles
+            .iter()
+            .map(|one| (one.places.join(" "), one.cause.as_str()))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                ("a b".to_owned(), "the node is full"),
+                ("c".to_owned(), "no image")
+            ]
+        );
     }
 
     #[test]
     fn few_pending_nodes_are_named() {
-        let nodes =
-            |count: usize| (0..count).map(|node| entry("p", &format!("n{node}"), "running", "")).collect();
+        let nodes = |count: usize| {
+            (0..count)
+                .map(|node| entry("p", &format!("n{node}"), "running", ""))
+                .collect()
+        };
         for (count, expected) in [
             (1, "waiting for p on n0"),
             (2, "waiting for p on n0, n1"),
@@ -305,6 +440,9 @@ mod tests {
             shown("running", vec![entry("e2e", "global", "running", "")]).footer[0],
             "waiting for e2e"
         );
-        assert_eq!(shown("post-processing", nodes(1)).footer[0], "results are processed and packed");
+        assert_eq!(
+            shown("post-processing", nodes(1)).footer[0],
+            "results are processed and packed"
+        );
     }
 }

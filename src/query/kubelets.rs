@@ -42,7 +42,11 @@ impl SnapshotDeadlines {
     /// From now: `limit`, plus a tenth of the run's own limit for responsive kubelets. 0 means no limit.
     pub(super) fn new(limit: Duration, run: Duration) -> Option<Self> {
         let due = Instant::now().checked_add(limit)?;
-        (!limit.is_zero()).then_some(Self { due, end: due + run / 10, limit })
+        (!limit.is_zero()).then_some(Self {
+            due,
+            end: due + run / 10,
+            limit,
+        })
     }
 }
 
@@ -76,7 +80,10 @@ struct Kubelet {
 
 impl Kubelets {
     pub(super) fn new(times: Option<SnapshotDeadlines>) -> Self {
-        Self { times, known: Mutex::default() }
+        Self {
+            times,
+            known: Mutex::default(),
+        }
     }
 
     fn change<T>(&self, node: &str, change: impl FnOnce(&mut Kubelet, &mut Numbers) -> T) -> T {
@@ -136,7 +143,10 @@ impl Kubelets {
     /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<FailedQuery> {
         let known = lock(&self.known);
-        let left = known.kubelets.iter().filter(|(_, kubelet)| kubelet.left_out > 0);
+        let left = known
+            .kubelets
+            .iter()
+            .filter(|(_, kubelet)| kubelet.left_out > 0);
         let trouble = |(node, kubelet): (&String, &Kubelet)| {
             let questions = match kubelet.left_out {
                 1 => "1 request for its data or logs is".to_owned(),
@@ -145,7 +155,10 @@ impl Kubelets {
             let why = match &kubelet.silent {
                 Some(why) => format!(", since its kubelet does not answer: {why}"),
                 None => {
-                    let limit = self.times.map(|times| clock::duration(times.limit)).unwrap_or_default();
+                    let limit = self
+                        .times
+                        .map(|times| clock::duration(times.limit))
+                        .unwrap_or_default();
                     format!(": the {limit} for the snapshot were up (`Limits.Snapshot.Time`)")
                 }
             };
@@ -156,16 +169,34 @@ impl Kubelets {
 }
 
 /// Queries one node.
-pub(super) fn fetch_host(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> Result<Records, Fault> {
+pub(super) fn fetch_host(
+    query: &Query<'_>,
+    kubelets: &Kubelets,
+    node: &str,
+) -> Result<Records, Fault> {
     let mut answer = Records::default();
-    let client = query.client.clone().within(ANSWER_TIMEOUT).patience(RETRY_TIMEOUT).hopeless(UNREACHABLE);
+    let client = query
+        .client
+        .clone()
+        .within(ANSWER_TIMEOUT)
+        .patience(RETRY_TIMEOUT)
+        .hopeless(UNREACHABLE);
     let folder = query.folder.join(HOSTS).join(component(node));
-    let ask = |path: &str| Request::get(&Resource::NODES, "", node).subresource("proxy").subresource(path);
+    let ask = |path: &str| {
+        Request::get(&Resource::NODES, "", node)
+            .subresource("proxy")
+            .subresource(path)
+    };
     let mut failed = |what: &str, error: &Error| {
         if kubelets.failed(node, error) {
             return Err(Fault::LeftOut);
         }
-        answer.troubles.push(FailedQuery::new("Nodes", "", &format!("{node}/{what}"), error.to_string()));
+        answer.troubles.push(FailedQuery::new(
+            "Nodes",
+            "",
+            &format!("{node}/{what}"),
+            error.to_string(),
+        ));
         Ok(())
     };
     match client.send(&ask("configz")) {
@@ -180,8 +211,16 @@ pub(super) fn fetch_host(query: &Query<'_>, kubelets: &Kubelets, node: &str) -> 
     }
     // Only the status matters, and that of an unhealthy node is valid too; missing permissions are not.
     let healthz = client.text(&ask("healthz"), MAX_TEXT_BYTES).map(|_| 200);
-    match healthz.or_else(|error| error.code().filter(|code| !matches!(code, 401 | 403)).ok_or(error)) {
-        Ok(status) => keep(&folder.join(KUBELET_HEALTH), json!({"status": status}).to_string())?,
+    match healthz.or_else(|error| {
+        error
+            .code()
+            .filter(|code| !matches!(code, 401 | 403))
+            .ok_or(error)
+    }) {
+        Ok(status) => keep(
+            &folder.join(KUBELET_HEALTH),
+            json!({"status": status}).to_string(),
+        )?,
         Err(error) => failed("healthz", &error)?,
     }
     match client.text(&ask("metrics/resource"), MAX_TEXT_BYTES) {
@@ -215,7 +254,11 @@ mod tests {
     }
 
     fn silence() -> Error {
-        Error::Transport { what: "GET /x".into(), why: "no answer in time".into(), stage: Stage::Sent }
+        Error::Transport {
+            what: "GET /x".into(),
+            why: "no answer in time".into(),
+            stage: Stage::Sent,
+        }
     }
 
     #[test]
@@ -239,27 +282,50 @@ mod tests {
         }
         let kubelets = Kubelets::new(None);
         kubelets.answered("n");
-        assert!(!kubelets.failed("n", &refusal(500)), "one container's log is not the whole node");
+        assert!(
+            !kubelets.failed("n", &refusal(500)),
+            "one container's log is not the whole node"
+        );
         assert!(kubelets.failed("n", &refusal(500)));
         assert!(!kubelets.may_ask("n") && !kubelets.may_ask("n"));
         let told = kubelets.troubles();
         assert_eq!(told.len(), 1);
-        assert!(told[0].error.starts_with("3 requests for its data and logs are skipped"), "{told:?}");
+        assert!(
+            told[0]
+                .error
+                .starts_with("3 requests for its data and logs are skipped"),
+            "{told:?}"
+        );
     }
 
     #[test]
     fn only_responding_kubelets_continue_after_the_limit() {
         let over = Instant::now();
-        let kubelets =
-            Kubelets::new(Some(SnapshotDeadlines { due: over, end: over, limit: Duration::from_secs(120) }));
+        let kubelets = Kubelets::new(Some(SnapshotDeadlines {
+            due: over,
+            end: over,
+            limit: Duration::from_secs(120),
+        }));
         kubelets.answered("good");
-        assert!(kubelets.may_ask("good") && kubelets.may_ask("new"), "most answer");
+        assert!(
+            kubelets.may_ask("good") && kubelets.may_ask("new"),
+            "most answer"
+        );
         assert!(kubelets.failed("bad", &refusal(500)));
-        assert!(kubelets.may_ask("good") && !kubelets.may_ask("newer"), "half do not");
-        let told: Vec<_> =
-            kubelets.troubles().into_iter().map(|trouble| (trouble.name, trouble.error)).collect();
+        assert!(
+            kubelets.may_ask("good") && !kubelets.may_ask("newer"),
+            "half do not"
+        );
+        let told: Vec<_> = kubelets
+            .troubles()
+            .into_iter()
+            .map(|trouble| (trouble.name, trouble.error))
+            .collect();
         assert_eq!(told.len(), 2, "{told:?}");
-        assert!(told[1].1.contains("the 2m0s for the snapshot were up"), "{told:?}");
+        assert!(
+            told[1].1.contains("the 2m0s for the snapshot were up"),
+            "{told:?}"
+        );
     }
 
     #[test]

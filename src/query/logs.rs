@@ -47,7 +47,8 @@ impl PodSelection {
     /// Reads the settings.
     pub(super) fn new(config: &config::Run) -> anyhow::Result<Self> {
         let limits = &config.limits.pod_logs;
-        let own = (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
+        let own =
+            (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
         let text: Vec<String> = Some(&limits.namespaces)
             .filter(|given| !given.is_empty())
             .cloned()
@@ -62,7 +63,13 @@ impl PodSelection {
         }
         let all = Regex::new("")?;
         for fields in limits.field_selectors.iter().flatten() {
-            choice.push((all.clone(), Selector { labels: labels.clone(), fields: fields.clone() }));
+            choice.push((
+                all.clone(),
+                Selector {
+                    labels: labels.clone(),
+                    fields: fields.clone(),
+                },
+            ));
         }
         Ok(Self(choice))
     }
@@ -72,7 +79,11 @@ impl PodSelection {
         let is_chosen = |(wanted, selector): &(Regex, Selector)| {
             *selector == Selector::all() && wanted.is_match(pod.namespace())
         };
-        if self.0.iter().any(is_chosen) { logs_of(pod, config) } else { Vec::new() }
+        if self.0.iter().any(is_chosen) {
+            logs_of(pod, config)
+        } else {
+            Vec::new()
+        }
     }
 
     /// Finds the pods, and creates a query for each container. Pods of a few namespaces are listed individually, of more at
@@ -93,11 +104,15 @@ impl PodSelection {
                     }
                     Ok(())
                 };
-                let failed = query.client.each(&Resource::PODS, namespace, selector, &mut take).err()?;
+                let failed = query
+                    .client
+                    .each(&Resource::PODS, namespace, selector, &mut take)
+                    .err()?;
                 let trouble = FailedQuery::new("PodLogs", namespace, "", failed.to_string());
                 Some((failed.is_forbidden(), trouble))
             };
-            let all = chosen.len() > objects::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len();
+            let all =
+                chosen.len() > objects::MAX_SEPARATE_NAMESPACES || chosen.len() == known.len();
             match all.then(|| list("")) {
                 Some(None) => {}
                 Some(Some((false, trouble))) => troubles.push(trouble),
@@ -120,20 +135,26 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
     if status["phase"] == "Failed" && status["reason"] == "Evicted" {
         return Vec::new();
     }
-    let ours =
-        namespace == config.namespace && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
-    let states = ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"];
+    let ours = namespace == config.namespace
+        && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
+    let states = [
+        "initContainerStatuses",
+        "containerStatuses",
+        "ephemeralContainerStatuses",
+    ];
     let kinds = ["initContainers", "containers", "ephemeralContainers"];
     let task = |container: &Value| {
         let container = &container["name"];
         let mut known = states.iter().flat_map(|key| status[key].items());
-        let state = known.find(|state| state["name"] == *container).unwrap_or(&Value::Null);
+        let state = known
+            .find(|state| state["name"] == *container)
+            .unwrap_or(&Value::Null);
         // A container that was never restarted has no earlier log; one that never ran has none at all.
         let restarted = state["restartCount"].as_u64().unwrap_or_default() > 0;
         let waiting = &state["state"]["waiting"];
         // The cluster's view is seconds old: a quick plugin may have finished in the meantime.
-        let starting =
-            ours && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
+        let starting = ours
+            && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
         let ran = match state {
             Value::Null => status["phase"] != "Pending",
             _ => waiting.is_null() || restarted || starting,
@@ -143,12 +164,31 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
         }
         let container = container.text();
         let request = request(namespace, name, container, limits);
-        let (node, shown) = (spec["nodeName"].text().to_owned(), format!("{name}/{container}"));
-        let place = layout::pod_log(&component(namespace), &component(name), &component(container));
-        let what = What::Log(LogRequest { place, request, starting });
-        Some(QueryTask { name: shown, node, ..QueryTask::new("PodLogs", namespace, what) })
+        let (node, shown) = (
+            spec["nodeName"].text().to_owned(),
+            format!("{name}/{container}"),
+        );
+        let place = layout::pod_log(
+            &component(namespace),
+            &component(name),
+            &component(container),
+        );
+        let what = What::Log(LogRequest {
+            place,
+            request,
+            starting,
+        });
+        Some(QueryTask {
+            name: shown,
+            node,
+            ..QueryTask::new("PodLogs", namespace, what)
+        })
     };
-    kinds.iter().flat_map(|kind| spec[kind].items()).filter_map(task).collect()
+    kinds
+        .iter()
+        .flat_map(|kind| spec[kind].items())
+        .filter_map(task)
+        .collect()
 }
 
 fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs) -> Request {
@@ -164,10 +204,12 @@ fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs
         ("sinceTime", limits.since_time.clone()),
     ];
     let request = Request::get(&Resource::PODS, namespace, pod).subresource("log");
-    options.into_iter().fold(request, |request, (name, value)| match value {
-        Some(value) => request.query(name, value),
-        None => request,
-    })
+    options
+        .into_iter()
+        .fold(request, |request, (name, value)| match value {
+            Some(value) => request.query(name, value),
+            None => request,
+        })
 }
 
 impl LogRequest {
@@ -192,7 +234,11 @@ impl LogRequest {
         let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
         let timeout = asked.min(LOG_TIMEOUT);
         let end = Instant::now().checked_add(timeout);
-        let client = query.client.clone().within(asked.min(ANSWER_TIMEOUT)).hopeless(UNREACHABLE);
+        let client = query
+            .client
+            .clone()
+            .within(asked.min(ANSWER_TIMEOUT))
+            .hopeless(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
             Ok(None) => return Ok(Records::default()),
             Ok(Some(stream)) => stream,
@@ -206,7 +252,12 @@ impl LogRequest {
         let mut answer = Records::default();
         let mut filter = query.redactor.map(super::Redactor::lines);
         // The server should enforce the limit; one that does not must not fill the disk.
-        let limit = query.config.limits.pod_logs.limit_bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        let limit = query
+            .config
+            .limits
+            .pod_logs
+            .limit_bytes
+            .and_then(|bytes| u64::try_from(bytes).ok());
         let mut stream = BufReader::new(stream).take(limit.unwrap_or(MAX_LOG_BYTES));
         let (mut line, mut begins) = (Vec::new(), true);
         let broken = loop {
@@ -244,7 +295,8 @@ impl LogRequest {
         };
         file.flush().at("cannot write", &path)?;
         // The first part is worth keeping.
-        let trouble = |error: String| FailedQuery::new("PodLogs", &task.namespace, &task.name, error);
+        let trouble =
+            |error: String| FailedQuery::new("PodLogs", &task.namespace, &task.name, error);
         answer.troubles.extend(broken.map(trouble));
         Ok(answer)
     }

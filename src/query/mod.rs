@@ -126,7 +126,8 @@ impl Query<'_> {
     pub(crate) fn run(&self, stop: &Stop) -> Result<SnapshotSummary> {
         let meta = self.folder.join(layout::META);
         fs::create_dir_all(&meta).at("cannot create", &meta)?;
-        let namespaces = pattern::compile(&self.config.filters.namespaces).map_err(anyhow::Error::msg)?;
+        let namespaces =
+            pattern::compile(&self.config.filters.namespaces).map_err(anyhow::Error::msg)?;
         let choice = logs::PodSelection::new(self.config)?;
         let mut records = Records::default();
 
@@ -140,13 +141,20 @@ impl Query<'_> {
         let labels = objects::checked("Filters.LabelSelector", &self.config.filters.label_selector);
         let plan = objects::plan(self, &namespaces, labels, &mut records.troubles)?;
         let kubelets = Kubelets::new(times);
-        let left = times.map_or(Duration::MAX, |times| times.end.saturating_duration_since(Instant::now()));
+        let left = times.map_or(Duration::MAX, |times| {
+            times.end.saturating_duration_since(Instant::now())
+        });
         // A fatal failure also ends active queries, and so does the time limit.
         stop.within(left, |end| -> Result<()> {
             let client = self.client.under(end).patience(RETRY_TIMEOUT);
-            let query = Query { client: &client, ..*self };
+            let query = Query {
+                client: &client,
+                ..*self
+            };
             query.carry_out(plan.tasks, &kubelets, end, &mut records)?;
-            let logs = plan.logs.then(|| choice.tasks(&query, &plan.known, &mut records.troubles));
+            let logs = plan
+                .logs
+                .then(|| choice.tasks(&query, &plan.known, &mut records.troubles));
             query.carry_out(logs.unwrap_or_default(), &kubelets, end, &mut records)?;
             if end.stopped() && !stop.stopped() {
                 log::warn!("the snapshot's time is up: the rest is skipped");
@@ -156,7 +164,10 @@ impl Query<'_> {
         records.troubles.extend(kubelets.troubles());
         ensure!(!stop.stopped(), "the snapshot was interrupted");
         records.write(self.folder, self.redactor)?;
-        Ok(SnapshotSummary { answered: records.answered, errors: records.troubles })
+        Ok(SnapshotSummary {
+            answered: records.answered,
+            errors: records.troubles,
+        })
     }
 
     /// Keeps the logs of one pod, if the settings select them.
@@ -199,7 +210,10 @@ impl Query<'_> {
         std::thread::scope(|scope| {
             let start = |number: &usize| {
                 let thread = base::thread(format!("query {number}"));
-                thread.spawn_scoped(scope, work).inspect_err(|error| log::debug!("{error}")).is_ok()
+                thread
+                    .spawn_scoped(scope, work)
+                    .inspect_err(|error| log::debug!("{error}"))
+                    .is_ok()
             };
             // One thread is enough to make progress.
             if (0..self.workers.min(total)).filter(start).count() == 0 {
@@ -209,12 +223,21 @@ impl Query<'_> {
                 log::info!("{} of {total} queries were answered", lock(&outcomes).len());
             }
         });
-        let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut outcomes = outcomes
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         for (index, task) in tasks.into_iter().enumerate() {
             // Tasks that were not performed were skipped for lack of time.
             let (time, outcome) = outcomes.remove(&index).unwrap_or_else(|| {
                 let is_of_node = !task.node.is_empty();
-                (Duration::ZERO, Err(if is_of_node { kubelets.leave_out(&task.node) } else { overdue() }))
+                (
+                    Duration::ZERO,
+                    Err(if is_of_node {
+                        kubelets.leave_out(&task.node)
+                    } else {
+                        overdue()
+                    }),
+                )
             });
             records.add(task, time, outcome)?;
         }
@@ -225,13 +248,19 @@ impl Query<'_> {
         if !kubelets.may_ask(&task.node) {
             return Err(Fault::LeftOut);
         }
-        let get = |path: &str| self.client.send(&kube::Request::raw(kube::Method::GET, path));
+        let get = |path: &str| {
+            self.client
+                .send(&kube::Request::raw(kube::Method::GET, path))
+        };
         let (file, document) = match &task.what {
             What::List(listing) => return listing.fetch(self, &task.namespace),
             What::Host => return kubelets::fetch_host(self, kubelets, &task.node),
             What::Log(log) => return log.fetch(self, kubelets, task),
             What::Version => (layout::SERVER_VERSION, get("/version")?),
-            What::Groups => (layout::SERVER_GROUPS, server_groups(&get("/api")?, get("/apis")?)),
+            What::Groups => (
+                layout::SERVER_GROUPS,
+                server_groups(&get("/api")?, get("/apis")?),
+            ),
         };
         keep(&self.folder.join(file), document.to_string())?;
         let mut answer = Records::default();
@@ -261,7 +290,13 @@ impl QueryTask {
     /// A query that no kubelet answers.
     fn new(queryobj: &str, namespace: &str, what: What) -> Self {
         let [queryobj, namespace] = [queryobj, namespace].map(str::to_owned);
-        Self { queryobj, namespace, name: String::new(), node: String::new(), what }
+        Self {
+            queryobj,
+            namespace,
+            name: String::new(),
+            node: String::new(),
+            what,
+        }
     }
 }
 
@@ -291,7 +326,12 @@ struct Records {
 }
 
 impl Records {
-    fn add(&mut self, task: QueryTask, time: Duration, outcome: Result<Records, Fault>) -> Result<()> {
+    fn add(
+        &mut self,
+        task: QueryTask,
+        time: Duration,
+        outcome: Result<Records, Fault>,
+    ) -> Result<()> {
         let error = match outcome {
             Ok(answer) => {
                 self.answered += 1;
@@ -303,12 +343,26 @@ impl Records {
             Err(Fault::LeftOut) => Some("left out".to_owned()),
             Err(Fault::Disk(error)) => return Err(error),
             Err(Fault::Refused(why) | Fault::Forbidden(why)) => {
-                self.troubles.push(FailedQuery::new(&task.queryobj, &task.namespace, &task.name, &*why));
+                self.troubles.push(FailedQuery::new(
+                    &task.queryobj,
+                    &task.namespace,
+                    &task.name,
+                    &*why,
+                ));
                 Some(why)
             }
         };
-        let QueryTask { queryobj, namespace, .. } = task;
-        self.timings.push(Timing { queryobj, namespace, time: clock::duration(time), error });
+        let QueryTask {
+            queryobj,
+            namespace,
+            ..
+        } = task;
+        self.timings.push(Timing {
+            queryobj,
+            namespace,
+            time: clock::duration(time),
+            error,
+        });
         Ok(())
     }
 
@@ -335,9 +389,17 @@ impl Health {
         let detail = |healthy, condition: [&str; 3]| {
             let [ready, reason, message] = condition.map(str::to_owned);
             let (name, namespace) = (object.name().into(), object.namespace().into());
-            vec![Detail { name, healthy, ready, reason, message, namespace }]
+            vec![Detail {
+                name,
+                healthy,
+                ready,
+                reason,
+                message,
+                namespace,
+            }]
         };
-        let of = |condition: &'o Value| ["status", "reason", "message"].map(|key| condition[key].text());
+        let of =
+            |condition: &'o Value| ["status", "reason", "message"].map(|key| condition[key].text());
         let ready = ["Ready", "", ""];
         match (&*resource.group, &*resource.plural) {
             ("", "nodes") => {
@@ -351,7 +413,11 @@ impl Health {
                     _ if healthy => ready,
                     Some(first) => of(first),
                     None => {
-                        let reason = if status["reason"].is_null() { "phase" } else { "reason" };
+                        let reason = if status["reason"].is_null() {
+                            "phase"
+                        } else {
+                            "reason"
+                        };
                         ["False", status[reason].text(), status["message"].text()]
                     }
                 };
@@ -394,7 +460,11 @@ fn component(name: &str) -> String {
     if name.is_empty() || out.len() > MAX_NAME_BYTES {
         // Truncated between characters; the digest distinguishes names with the same prefix.
         let digest = base::sha256(name);
-        out = format!("{}%{}", visible::head(&out, MAX_NAME_BYTES), base::hex(&digest.as_ref()[..8]));
+        out = format!(
+            "{}%{}",
+            visible::head(&out, MAX_NAME_BYTES),
+            base::hex(&digest.as_ref()[..8])
+        );
     }
     out
 }
@@ -427,6 +497,8 @@ mod tests {
         check("a%2Fb", "a%25%32Fb".replace("%32", "2").as_str());
         check("", "%e3b0c44298fc1c14");
         let long = "ä".repeat(300);
-        assert!(component(&long).len() < 230 && component(&long) != component(&(long.clone() + "b")));
+        assert!(
+            component(&long).len() < 230 && component(&long) != component(&(long.clone() + "b"))
+        );
     }
 }

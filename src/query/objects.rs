@@ -51,12 +51,18 @@ pub(super) fn plan(
     troubles: &mut Vec<FailedQuery>,
 ) -> Result<QueryPlan> {
     let chosen = query.config.resources.as_deref();
-    let mut plan = QueryPlan { logs: named(chosen, "podlogs"), ..QueryPlan::default() };
+    let mut plan = QueryPlan {
+        logs: named(chosen, "podlogs"),
+        ..QueryPlan::default()
+    };
     if chosen.is_some_and(<[String]>::is_empty) {
         return Ok(plan);
     }
     let mut all_known = true;
-    let discovery = query.client.discover().context("asking the API server for its kinds")?;
+    let discovery = query
+        .client
+        .discover()
+        .context("asking the API server for its kinds")?;
     let failures = discovery.failures.iter();
     troubles.extend(failures.map(|(group, error)| FailedQuery::new("discovery", "", group, error)));
     let kinds = select(&discovery, chosen, troubles);
@@ -66,7 +72,12 @@ pub(super) fn plan(
         all_known = false;
         BTreeSet::from([query.config.namespace.clone()])
     });
-    let namespaces: BTreeSet<_> = plan.known.iter().filter(|name| wanted.is_match(name)).cloned().collect();
+    let namespaces: BTreeSet<_> = plan
+        .known
+        .iter()
+        .filter(|name| wanted.is_match(name))
+        .cloned()
+        .collect();
     let every = all_known && namespaces.len() == plan.known.len();
 
     if named(chosen, "nodes") {
@@ -79,28 +90,52 @@ pub(super) fn plan(
             Err(error) => troubles.push(FailedQuery::new("Nodes", "", "", error.to_string())),
         }
     }
-    let (namespaced, cluster): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|resource| resource.namespaced);
+    let (namespaced, cluster): (Vec<_>, Vec<_>) =
+        kinds.into_iter().partition(|resource| resource.namespaced);
     let selector = Selector::labels(labels);
     let list = |resource: &Resource, namespace: &str, only: Option<Arc<SelectedNamespaces>>| {
         let (resource, selector) = (resource.clone(), selector.clone());
-        QueryTask::new(&resource.plural.clone(), namespace, What::List(Listing { resource, only, selector }))
+        QueryTask::new(
+            &resource.plural.clone(),
+            namespace,
+            What::List(Listing {
+                resource,
+                only,
+                selector,
+            }),
+        )
     };
-    plan.tasks.extend(cluster.iter().map(|resource| list(resource, "", None)));
-    for (name, what) in [("serverversion", What::Version), ("servergroups", What::Groups)] {
-        plan.tasks.extend(named(chosen, name).then(|| QueryTask::new(name, "", what)));
+    plan.tasks
+        .extend(cluster.iter().map(|resource| list(resource, "", None)));
+    for (name, what) in [
+        ("serverversion", What::Version),
+        ("servergroups", What::Groups),
+    ] {
+        plan.tasks
+            .extend(named(chosen, name).then(|| QueryTask::new(name, "", what)));
     }
     if !namespaced.is_empty() {
         for namespace in &namespaces {
-            let folder = query.folder.join(layout::resources(Some(&component(namespace))));
+            let folder = query
+                .folder
+                .join(layout::resources(Some(&component(namespace))));
             std::fs::create_dir_all(&folder).at("cannot create", &folder)?;
         }
     }
-    let scope = Arc::new(SelectedNamespaces { wanted: wanted.clone(), known: namespaces });
+    let scope = Arc::new(SelectedNamespaces {
+        wanted: wanted.clone(),
+        known: namespaces,
+    });
     for resource in &namespaced {
         if every || scope.known.len() > MAX_SEPARATE_NAMESPACES {
             plan.tasks.push(list(resource, "", Some(scope.clone())));
         } else {
-            plan.tasks.extend(scope.known.iter().map(|namespace| list(resource, namespace, None)));
+            plan.tasks.extend(
+                scope
+                    .known
+                    .iter()
+                    .map(|namespace| list(resource, namespace, None)),
+            );
         }
     }
     Ok(plan)
@@ -116,12 +151,21 @@ fn select(
     chosen: Option<&[String]>,
     troubles: &mut Vec<FailedQuery>,
 ) -> Vec<Resource> {
-    let listable: Vec<&Resource> =
-        discovery.preferred().filter(|kind| kind.can("list")).map(|kind| &kind.resource).collect();
+    let listable: Vec<&Resource> = discovery
+        .preferred()
+        .filter(|kind| kind.can("list"))
+        .map(|kind| &kind.resource)
+        .collect();
     for entry in chosen.unwrap_or_default() {
-        let pseudo = ["nodes", "serverversion", "servergroups", "podlogs"].contains(&entry.as_str());
+        let pseudo =
+            ["nodes", "serverversion", "servergroups", "podlogs"].contains(&entry.as_str());
         if !pseudo && !listable.iter().any(|resource| names(entry, resource)) {
-            troubles.push(FailedQuery::new(entry, "", "", "the server has no such kind that can be listed"));
+            troubles.push(FailedQuery::new(
+                entry,
+                "",
+                "",
+                "the server has no such kind that can be listed",
+            ));
         }
     }
     let is_wanted = |resource: &&Resource| match chosen {
@@ -147,7 +191,9 @@ fn object_names(query: &Query<'_>, resource: &Resource) -> Result<BTreeSet<Strin
         names.insert(object.name().to_owned());
         Ok(())
     };
-    query.client.each(resource, "", &Selector::all(), &mut keep)?;
+    query
+        .client
+        .each(resource, "", &Selector::all(), &mut keep)?;
     Ok(names)
 }
 
@@ -209,7 +255,12 @@ impl Listing {
                 Ok(part) => answer.health.add(part.health),
                 Err(Fault::Forbidden(_)) => refused.push(namespace.as_str()),
                 Err(Fault::Refused(error)) => {
-                    answer.troubles.push(FailedQuery::new(&self.resource.plural, namespace, "", error));
+                    answer.troubles.push(FailedQuery::new(
+                        &self.resource.plural,
+                        namespace,
+                        "",
+                        error,
+                    ));
                 }
                 Err(fault) => return Err(fault),
             }
@@ -220,19 +271,31 @@ impl Listing {
         }
         if number > 0 {
             refused.truncate(MAX_REFUSED_NAMED);
-            let why = format!("{why}; not listed in {number} of {all} namespaces: {}", refused.join(", "));
-            answer.troubles.push(FailedQuery::new(&self.resource.plural, "", "", why));
+            let why = format!(
+                "{why}; not listed in {number} of {all} namespaces: {}",
+                refused.join(", ")
+            );
+            answer
+                .troubles
+                .push(FailedQuery::new(&self.resource.plural, "", "", why));
         }
         Ok(answer)
     }
 
     fn list(&self, query: &Query<'_>, namespace: &str) -> Result<Records, Fault> {
         let mut answer = Records::default();
-        let mut files =
-            KindFiles { folder: query.folder, resource: &self.resource, open: None, begun: BTreeSet::new() };
+        let mut files = KindFiles {
+            folder: query.folder,
+            resource: &self.resource,
+            open: None,
+            begun: BTreeSet::new(),
+        };
         let mut take = |mut object: Value| {
             let place = object.namespace().to_owned();
-            let is_left_out = self.only.as_ref().is_some_and(|scope| !scope.wanted.is_match(&place));
+            let is_left_out = self
+                .only
+                .as_ref()
+                .is_some_and(|scope| !scope.wanted.is_match(&place));
             // A secret of this run alone, which permits replacing the archive.
             let is_own = self.resource.plural == "secrets" && object.name() == UPLOAD_SECRET;
             if is_left_out || is_own {
@@ -244,8 +307,13 @@ impl Listing {
             }
             files.add(&place, object)
         };
-        let listed = query.client.each(&self.resource, namespace, &self.selector, &mut take);
-        let version = listed.as_ref().map(|meta| meta.version.clone()).unwrap_or_default();
+        let listed = query
+            .client
+            .each(&self.resource, namespace, &self.selector, &mut take);
+        let version = listed
+            .as_ref()
+            .map(|meta| meta.version.clone())
+            .unwrap_or_default();
         // The first part of an interrupted list is worth keeping; the error says that it is incomplete.
         files.finish(&version)?;
         listed?;
@@ -263,11 +331,19 @@ struct KindFiles<'a> {
 
 impl KindFiles<'_> {
     fn path(&self, namespace: &str) -> PathBuf {
-        let Resource { group, version, plural, namespaced, .. } = self.resource;
+        let Resource {
+            group,
+            version,
+            plural,
+            namespaced,
+            ..
+        } = self.resource;
         let group = if group.is_empty() { "core" } else { group };
         let namespace = namespaced.then(|| component(namespace));
         let name = component(&format!("{group}_{version}_{plural}")) + ".json";
-        self.folder.join(layout::resources(namespace.as_deref())).join(name)
+        self.folder
+            .join(layout::resources(namespace.as_deref()))
+            .join(name)
     }
 
     fn add(&mut self, namespace: &str, mut object: Value) -> Result<()> {
@@ -280,15 +356,25 @@ impl KindFiles<'_> {
                 close(other)?;
                 super::create_parent(&path)?;
                 let mut options = OpenOptions::new();
-                let file = options.create(true).write(true).truncate(is_new).append(!is_new).open(&path);
+                let file = options
+                    .create(true)
+                    .write(true)
+                    .truncate(is_new)
+                    .append(!is_new)
+                    .open(&path);
                 BufWriter::new(file.at("cannot write", &path)?)
             }
         };
         let begin = match is_new {
-            true => format!(r#"{{"apiVersion":{},"items":["#, json!(self.resource.api_version())),
+            true => format!(
+                r#"{{"apiVersion":{},"items":["#,
+                json!(self.resource.api_version())
+            ),
             false => ",".to_owned(),
         };
-        writer.write_all(begin.as_bytes()).at("cannot write", &path)?;
+        writer
+            .write_all(begin.as_bytes())
+            .at("cannot write", &path)?;
         serde_json::to_writer(&mut writer, &object).at("cannot write", &path)?;
         self.begun.insert(path.clone());
         self.open = Some((path, writer));
@@ -298,9 +384,15 @@ impl KindFiles<'_> {
     fn finish(self, version: &str) -> Result<()> {
         close(self.open)?;
         let kind = json!(format!("{}List", self.resource.kind));
-        let tail = format!(r#"],"kind":{kind},"metadata":{}}}"#, json!({"resourceVersion": version}));
+        let tail = format!(
+            r#"],"kind":{kind},"metadata":{}}}"#,
+            json!({"resourceVersion": version})
+        );
         for path in &self.begun {
-            let mut file = OpenOptions::new().append(true).open(path).at("cannot write", path)?;
+            let mut file = OpenOptions::new()
+                .append(true)
+                .open(path)
+                .at("cannot write", path)?;
             writeln!(file, "{tail}").at("cannot write", path)?;
         }
         Ok(())
@@ -308,7 +400,9 @@ impl KindFiles<'_> {
 }
 
 fn close(open: Option<(PathBuf, BufWriter<File>)>) -> Result<()> {
-    open.map_or(Ok(()), |(path, mut file)| file.flush().at("cannot write", path))
+    open.map_or(Ok(()), |(path, mut file)| {
+        file.flush().at("cannot write", path)
+    })
 }
 
 #[cfg(test)]
@@ -330,14 +424,32 @@ mod tests {
             kind: kind.into(),
             namespaced: true,
         };
-        assert_eq!(names(entry, &resource), expected, "{entry} and {plural} of {group}/{version}");
+        assert_eq!(
+            names(entry, &resource),
+            expected,
+            "{entry} and {plural} of {group}/{version}"
+        );
     }
 
     #[test]
     fn entries_name_plurals_groups_and_kinds() {
         check("pods", "", "v1", "pods", "Pod", true);
-        check("pods", "metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
-        check("pods.metrics.k8s.io", "metrics.k8s.io", "v1beta1", "pods", "PodMetrics", true);
+        check(
+            "pods",
+            "metrics.k8s.io",
+            "v1beta1",
+            "pods",
+            "PodMetrics",
+            true,
+        );
+        check(
+            "pods.metrics.k8s.io",
+            "metrics.k8s.io",
+            "v1beta1",
+            "pods",
+            "PodMetrics",
+            true,
+        );
         check("pods.metrics.k8s.io", "", "v1", "pods", "Pod", false);
         check("pod", "", "v1", "pods", "Pod", true);
         check("apps", "apps", "v1", "deployments", "Deployment", true);
@@ -346,7 +458,14 @@ mod tests {
         check("", "", "v1", "secrets", "Secret", false);
         check("v1", "", "v1", "secrets", "Secret", false);
         check("Secret", "", "v1", "secrets", "Secret", true);
-        check("vault.io", "vault.io", "v1", "secrets", "VaultSecret", false);
+        check(
+            "vault.io",
+            "vault.io",
+            "v1",
+            "secrets",
+            "VaultSecret",
+            false,
+        );
     }
 
     #[test]
@@ -364,7 +483,9 @@ mod tests {
         ] {
             assert_eq!(checked("s", good), good.trim());
         }
-        for bad in ["a=b=c", "a in x", "=b", "a,,b", "a b", "-a", "a in (", "a=b,", "é=1"] {
+        for bad in [
+            "a=b=c", "a in x", "=b", "a,,b", "a b", "-a", "a in (", "a=b,", "é=1",
+        ] {
             assert_eq!(checked("s", bad), "", "{bad}");
         }
     }

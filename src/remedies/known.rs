@@ -10,7 +10,12 @@ const KNOWN: &[(&str, &[&str])] = &[
     // A result cannot be read.
     (
         "look at the file that the plugin wrote: it is truncated, or not in the format that `result-format` says",
-        &["xml syntax error", "scanner error", "eof while parsing", "unexpected end of json"],
+        &[
+            "xml syntax error",
+            "scanner error",
+            "eof while parsing",
+            "unexpected end of json",
+        ],
     ),
     // Large packets are lost.
     (
@@ -66,7 +71,13 @@ const KNOWN: &[(&str, &[&str])] = &[
     // The clock of a node is wrong.
     (
         "let NTP or chrony keep the node's clock; `sonobuoy run -p network` measures it",
-        &["clock skew", "not yet valid", "not valid yet", "clock is", "clock offset"],
+        &[
+            "clock skew",
+            "not yet valid",
+            "not valid yet",
+            "clock is",
+            "clock offset",
+        ],
     ),
     // The credentials are rejected.
     (
@@ -85,11 +96,18 @@ const KNOWN: &[(&str, &[&str])] = &[
         ],
     ),
     // Nothing listens there.
-    ("check that the service has ready endpoints, and that the port is right", &["connection refused"]),
+    (
+        "check that the service has ready endpoints, and that the port is right",
+        &["connection refused"],
+    ),
     // The address is unreachable.
     (
         "check routes, network policies and firewalls between the node and the address",
-        &["no route to host", "network is unreachable", "host is unreachable"],
+        &[
+            "no route to host",
+            "network is unreachable",
+            "host is unreachable",
+        ],
     ),
     // A connection was cut.
     (
@@ -132,7 +150,12 @@ const KNOWN: &[(&str, &[&str])] = &[
     // Memory ran out.
     (
         "raise the container's memory limit, or find what uses the node's memory",
-        &["oomkilled", "out of memory", "exit code 137", "cannot allocate memory"],
+        &[
+            "oomkilled",
+            "out of memory",
+            "exit code 137",
+            "cannot allocate memory",
+        ],
     ),
     // The disk for results is full.
     (
@@ -142,10 +165,18 @@ const KNOWN: &[(&str, &[&str])] = &[
     // A disk is full.
     (
         "free space on the node's disk, or move what fills it",
-        &["no space left", "disk pressure", "diskpressure", "quota exceeded"],
+        &[
+            "no space left",
+            "disk pressure",
+            "diskpressure",
+            "quota exceeded",
+        ],
     ),
     // Too many files are open.
-    ("raise the limit on open files or inotify watches on the node", &["too many open files"]),
+    (
+        "raise the limit on open files or inotify watches on the node",
+        &["too many open files"],
+    ),
     // A permission is missing.
     (
         "give the service account the rights it lacks, or check the file's owner and the security context",
@@ -162,7 +193,11 @@ const KNOWN: &[(&str, &[&str])] = &[
     // A program is missing.
     (
         "check the command of the container and what the image contains",
-        &["executable file not found", "command not found", "exec: &no such file or directory"],
+        &[
+            "executable file not found",
+            "command not found",
+            "exec: &no such file or directory",
+        ],
     ),
     // A file is missing.
     (
@@ -172,7 +207,13 @@ const KNOWN: &[(&str, &[&str])] = &[
     // The node went away.
     (
         "look at the node's state and its kubelet; run the plugin again once it is ready",
-        &["node is not ready", "nodenotready", "` was lost at ", "nodelost", "node deleted"],
+        &[
+            "node is not ready",
+            "nodenotready",
+            "` was lost at ",
+            "nodelost",
+            "node deleted",
+        ],
     ),
     // A plugin took too long.
     (
@@ -190,7 +231,10 @@ const KNOWN: &[(&str, &[&str])] = &[
 pub(crate) fn remedy(text: &str) -> Option<&'static str> {
     let text = without_source(head(text, MAX_TEXT_BYTES)).to_lowercase();
     let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));
-    KNOWN.iter().find(|(_, needles)| needles.iter().any(&tells)).map(|(remedy, _)| *remedy)
+    KNOWN
+        .iter()
+        .find(|(_, needles)| needles.iter().any(&tells))
+        .map(|(remedy, _)| *remedy)
 }
 
 /// Texts that indicate an unreachable registry, which is not temporary.
@@ -276,13 +320,34 @@ mod tests {
                 "cannot reach the aggregator: `https://a`: Connection refused",
                 "a network policy or firewall seems to",
             ),
-            ("cannot reach the aggregator: no such host", "check that the cluster's DNS pods are"),
-            ("Back-off: ImagePullBackOff", "check the image's name and tag, the"),
-            ("lookup x on 10.0.0.1:53: read udp: i/o timeout", "check that the cluster's DNS pods are"),
-            ("dial tcp 1.2.3.4:1: connect: connection refused", "check that the service has ready"),
-            ("pods is forbidden: User cannot list resource", "give the service account the rights it"),
-            ("context deadline exceeded", "look at what it waited for: pods that"),
-            ("XML syntax error on line 1: unexpected EOF", "look at the file that the plugin wrote:"),
+            (
+                "cannot reach the aggregator: no such host",
+                "check that the cluster's DNS pods are",
+            ),
+            (
+                "Back-off: ImagePullBackOff",
+                "check the image's name and tag, the",
+            ),
+            (
+                "lookup x on 10.0.0.1:53: read udp: i/o timeout",
+                "check that the cluster's DNS pods are",
+            ),
+            (
+                "dial tcp 1.2.3.4:1: connect: connection refused",
+                "check that the service has ready",
+            ),
+            (
+                "pods is forbidden: User cannot list resource",
+                "give the service account the rights it",
+            ),
+            (
+                "context deadline exceeded",
+                "look at what it waited for: pods that",
+            ),
+            (
+                "XML syntax error on line 1: unexpected EOF",
+                "look at the file that the plugin wrote:",
+            ),
             (
                 "name server 10.0.0.1, asked for `x`: did not answer: timed out",
                 "check that the cluster's DNS pods are",
@@ -295,14 +360,26 @@ mod tests {
                 "Unauthorized: the credentials were rejected; they may have expired",
                 "log in again, or use a kubeconfig whose",
             ),
-            ("TLS: invalid peer certificate: Expired", "check the certificate's names, its"),
-            ("x509: certificate has expired or is not yet valid", "let NTP or chrony keep the node's"),
-            ("the clock is 340 s ahead", "let NTP or chrony keep the node's"),
+            (
+                "TLS: invalid peer certificate: Expired",
+                "check the certificate's names, its",
+            ),
+            (
+                "x509: certificate has expired or is not yet valid",
+                "let NTP or chrony keep the node's",
+            ),
+            (
+                "the clock is 340 s ahead",
+                "let NTP or chrony keep the node's",
+            ),
             (
                 "invalid peer certificate: certificate not valid yet: verification time 1",
                 "let NTP or chrony keep the node's",
             ),
-            ("0/3 nodes are available: 3 Insufficient cpu", "check the nodes' free CPU and memory,"),
+            (
+                "0/3 nodes are available: 3 Insufficient cpu",
+                "check the nodes' free CPU and memory,",
+            ),
             (
                 "pods \"p\" is forbidden: failed quota: q: must specify limits.cpu for: p",
                 "give each container",
@@ -311,27 +388,45 @@ mod tests {
                 "pods \"p\" is forbidden: exceeded quota: q, used: pods=1",
                 "raise the namespace's ResourceQuota",
             ),
-            ("admission webhook \"w\" denied the request: no", "read the webhook's message; change the"),
+            (
+                "admission webhook \"w\" denied the request: no",
+                "read the webhook's message; change the",
+            ),
             (
                 "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\"",
                 "give the namespace the Pod Security",
             ),
-            ("stat /nope: no such file or directory", "check the path that the message names,"),
+            (
+                "stat /nope: no such file or directory",
+                "check the path that the message names,",
+            ),
             (
                 "exec: \"/run.sh\": stat /run.sh: no such file or directory",
                 "check the command of the container and",
             ),
-            ("timeout: no result within the time limit of 10s", "look at what it waited for: pods that"),
+            (
+                "timeout: no result within the time limit of 10s",
+                "look at what it waited for: pods that",
+            ),
             (
                 "node `n` was lost at 11:55:54: Kubelet stopped posting node status",
                 "look at the node's state and its kubelet",
             ),
         ] {
-            assert!(remedy(text).unwrap_or_default().starts_with(begin), "{text}: {:?}", remedy(text));
+            assert!(
+                remedy(text).unwrap_or_default().starts_with(begin),
+                "{text}: {:?}",
+                remedy(text)
+            );
         }
         assert_eq!(remedy("expected 5 to equal 7"), None);
         for (remedy, needles) in KNOWN {
-            assert!(needles.iter().all(|needle| *needle == needle.to_lowercase()), "{remedy}");
+            assert!(
+                needles
+                    .iter()
+                    .all(|needle| *needle == needle.to_lowercase()),
+                "{remedy}"
+            );
         }
     }
 
@@ -344,7 +439,11 @@ mod tests {
                 "dial tcp: lookup registry.k8s.io: No such host",
                 Some("images download -p e2e --kubernetes-version v1.30.0"),
             ),
-            (ours, "dial tcp 1.2.3.4:443: i/o timeout", Some("REGISTRY/conformance:v1.30.0`")),
+            (
+                ours,
+                "dial tcp 1.2.3.4:443: i/o timeout",
+                Some("REGISTRY/conformance:v1.30.0`"),
+            ),
             (
                 ours,
                 "failed to resolve reference: not found",
@@ -362,7 +461,12 @@ mod tests {
         ] {
             let found = missing_image(image, said);
             assert_eq!(found.is_some(), expected.is_some(), "{image}: {said}");
-            assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()), "{image}: {said}");
+            assert!(
+                found
+                    .unwrap_or_default()
+                    .contains(expected.unwrap_or_default()),
+                "{image}: {said}"
+            );
         }
     }
 }

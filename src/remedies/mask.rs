@@ -30,27 +30,40 @@ static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Kubernetes' random suffixes: the hash of a template, a pod's own, or both.
 static SUFFIX: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"-R{8,10}\b(?:-R{5}\b)?|-R{5}\b".replace('R', "[b-df-hj-np-tv-xz24-9]").as_str())
-        .expect("a valid pattern")
+    Regex::new(
+        r"-R{8,10}\b(?:-R{5}\b)?|-R{5}\b"
+            .replace('R', "[b-df-hj-np-tv-xz24-9]")
+            .as_str(),
+    )
+    .expect("a valid pattern")
 });
 
 /// A line with its variable parts masked.
 pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
     let blank = |c: char| c.is_whitespace() || c.is_control();
-    let line = line.split(blank).filter(|word| !word.is_empty()).joined(" ");
+    let line = line
+        .split(blank)
+        .filter(|word| !word.is_empty())
+        .joined(" ");
     let mask = |found: &Captures<'_>| {
         let get = |name| found.name(name).map(|part| part.as_str());
-        if let Some(name) = ["time", "id", "hash"].into_iter().find(|name| get(name).is_some()) {
+        if let Some(name) = ["time", "id", "hash"]
+            .into_iter()
+            .find(|name| get(name).is_some())
+        {
             return format!("<{name}>");
         }
-        let Some(host) = get("ip").or_else(|| get("word")) else { return found[0].to_owned() };
+        let Some(host) = get("ip").or_else(|| get("word")) else {
+            return found[0].to_owned();
+        };
         let shown = match host {
             _ if nodes.contains(host) => "<node>".to_owned(),
             _ if get("ip").is_some() => "<ip>".to_owned(),
             _ => word(host),
         };
-        let has_port =
-            matches!(&*shown, "<node>" | "<ip>") || host == "localhost" || host.contains('.') && !frame(host);
+        let has_port = matches!(&*shown, "<node>" | "<ip>")
+            || host == "localhost"
+            || host.contains('.') && !frame(host);
         let port = get("port").map_or_else(String::new, |port| match port.parse::<u32>() {
             _ if !has_port => ":<n>".to_owned(),
             Ok(number) if number < EPHEMERAL => format!(":{port}"),
@@ -63,10 +76,16 @@ pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
 
 /// Masks a duration, a number, or the numbers and random suffixes of a name.
 fn word(word: &str) -> String {
-    if word.ends_with(|c: char| c.is_ascii_alphabetic()) && base::clock::parse_duration(word).is_some() {
+    if word.ends_with(|c: char| c.is_ascii_alphabetic())
+        && base::clock::parse_duration(word).is_some()
+    {
         return "<duration>".into();
     }
-    if word.trim_end_matches('%').parse::<f64>().is_ok_and(f64::is_finite) {
+    if word
+        .trim_end_matches('%')
+        .parse::<f64>()
+        .is_ok_and(f64::is_finite)
+    {
         return "<n>".into();
     }
     let digits = |text: &str| text.bytes().any(|byte| byte.is_ascii_digit());
@@ -76,8 +95,15 @@ fn word(word: &str) -> String {
     });
     let part = |part: &str| {
         let bare = part.trim_end_matches(['-', '_']);
-        let number = digits(bare) && bare.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-        format!("{}{}", if number { "<n>" } else { bare }, &part[bare.len()..])
+        let number = digits(bare)
+            && bare
+                .bytes()
+                .all(|byte| byte.is_ascii_digit() || byte == b'.');
+        format!(
+            "{}{}",
+            if number { "<n>" } else { bare },
+            &part[bare.len()..]
+        )
     };
     masked.split_inclusive(['-', '_']).map(part).collect()
 }
@@ -90,29 +116,65 @@ mod tests {
     fn varying_parts_of_failures_are_masked() {
         let nodes = HashSet::from(["node-3".to_owned(), "worker7.example.com".to_owned()]);
         for (line, masked) in [
-            ("dial tcp 10.0.0.1:443: i/o timeout", "dial tcp <ip>:443: i/o timeout"),
+            (
+                "dial tcp 10.0.0.1:443: i/o timeout",
+                "dial tcp <ip>:443: i/o timeout",
+            ),
             (
                 "read tcp 10.1.2.3:49152->10.0.0.1:443: i/o timeout",
                 "read tcp <ip>:<port>-><ip>:443: i/o timeout",
             ),
-            ("dial tcp [fd00::12]:6443: connect", "dial tcp [<ip>]:6443: connect"),
-            ("lookup foo.svc on 10.96.0.10:53: no such host", "lookup foo.svc on <ip>:53: no such host"),
+            (
+                "dial tcp [fd00::12]:6443: connect",
+                "dial tcp [<ip>]:6443: connect",
+            ),
+            (
+                "lookup foo.svc on 10.96.0.10:53: no such host",
+                "lookup foo.svc on <ip>:53: no such host",
+            ),
             (
                 "https://10.0.0.1:6443/api/v1/namespaces/pods-4711/pods",
                 "https://<ip>:6443/api/v1/namespaces/pods-<n>/pods",
             ),
-            ("pod web-5d8f7c9b64-x2x7q is not ready", "pod web-<id>-<id> is not ready"),
-            ("pod netserver-0 on node-3 took 5m0s", "pod netserver-<n> on <node> took <duration>"),
-            ("worker7.example.com:10250 is not there", "<node>:<port> is not there"),
+            (
+                "pod web-5d8f7c9b64-x2x7q is not ready",
+                "pod web-<id>-<id> is not ready",
+            ),
+            (
+                "pod netserver-0 on node-3 took 5m0s",
+                "pod netserver-<n> on <node> took <duration>",
+            ),
+            (
+                "worker7.example.com:10250 is not there",
+                "<node>:<port> is not there",
+            ),
             ("uid 6ba7b810-9dad-11d1-80b4-00c04fd430c8", "uid <id>"),
-            ("2026-01-02T03:04:05.678Z it  broke\t12 times", "<time> it broke <n> times"),
+            (
+                "2026-01-02T03:04:05.678Z it  broke\t12 times",
+                "<time> it broke <n> times",
+            ),
             ("at 03:04:05.678901 it broke", "at <time> it broke"),
             ("the server answered 403", "the server answered 403"),
-            ("exit code 137 after 12.5s", "exit code 137 after <duration>"),
-            ("image repo/x@sha256:0123456789abcdef0123 gone", "image repo/x@sha256:<hash> gone"),
-            ("main.go:123: got 5, want 7", "main.go:<n>: got <n>, want <n>"),
-            ("used 93.5% of 12GiB on e2e v1.34", "used <n> of 12GiB on e2e v1.34"),
-            ("errors.errorString | 0xc000a1b2c3", "errors.errorString | <hash>"),
+            (
+                "exit code 137 after 12.5s",
+                "exit code 137 after <duration>",
+            ),
+            (
+                "image repo/x@sha256:0123456789abcdef0123 gone",
+                "image repo/x@sha256:<hash> gone",
+            ),
+            (
+                "main.go:123: got 5, want 7",
+                "main.go:<n>: got <n>, want <n>",
+            ),
+            (
+                "used 93.5% of 12GiB on e2e v1.34",
+                "used <n> of 12GiB on e2e v1.34",
+            ),
+            (
+                "errors.errorString | 0xc000a1b2c3",
+                "errors.errorString | <hash>",
+            ),
             ("a\u{1b}[31mred", "a [31mred"),
         ] {
             assert_eq!(mask(line, &nodes), masked, "{line}");

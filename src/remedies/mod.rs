@@ -127,7 +127,10 @@ pub(crate) struct Causes {
 impl Causes {
     /// An empty collection; `nodes` are the names to mask.
     pub(crate) fn new<'n>(nodes: impl IntoIterator<Item = &'n str>) -> Self {
-        Self { nodes: nodes.into_iter().map(str::to_owned).collect(), ..Self::default() }
+        Self {
+            nodes: nodes.into_iter().map(str::to_owned).collect(),
+            ..Self::default()
+        }
     }
 
     /// The cause of a text, as used for grouping.
@@ -145,7 +148,10 @@ impl Causes {
             _ => line.to_owned(),
         };
         // Masking takes long, and rarely shortens a line to less than a fifth.
-        cut_bytes(&mask(&cut_bytes(once(&line), 5 * MAX_CAUSE_BYTES), &self.nodes), MAX_CAUSE_BYTES)
+        cut_bytes(
+            &mask(&cut_bytes(once(&line), 5 * MAX_CAUSE_BYTES), &self.nodes),
+            MAX_CAUSE_BYTES,
+        )
     }
 
     /// Adds a failure; returns the index of its cause.
@@ -160,15 +166,21 @@ impl Causes {
         }
         let cause = &mut self.list[index];
         cause.count += 1;
-        let is_new = self.known.insert(digest(&(index, failure.plugin, failure.test)));
+        let is_new = self
+            .known
+            .insert(digest(&(index, failure.plugin, failure.test)));
         cause.tests += usize::from(is_new);
         if is_new
             && cause.names.len() < MAX_NAMES
-            && significant(failure.text).next().is_some_and(|line| !failure.test.contains(once(line.trim())))
+            && significant(failure.text)
+                .next()
+                .is_some_and(|line| !failure.test.contains(once(line.trim())))
         {
             cause.names.push(failure.test.to_owned());
         }
-        let is_new_node = failure.node.is_some_and(|node| self.known.insert(digest(&(index, node))));
+        let is_new_node = failure
+            .node
+            .is_some_and(|node| self.known.insert(digest(&(index, node))));
         cause.nodes += usize::from(is_new_node);
         if !cause.plugins.iter().any(|plugin| plugin == failure.plugin) {
             cause.plugins.push(failure.plugin.to_owned());
@@ -178,15 +190,17 @@ impl Causes {
 
     /// The causes, by descending number of failures.
     pub(crate) fn list(mut self) -> Vec<Cause> {
-        self.list.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cause.cmp(&b.cause)));
+        self.list
+            .sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.cause.cmp(&b.cause)));
         self.list
     }
 }
 
 impl Cause {
     fn new(cause: String, index: usize, failure: &ReportedFailure<'_>) -> Self {
-        let lines =
-            significant(failure.text).take(MAX_LINES).map(|line| cut_bytes(once(line), MAX_LINE_BYTES));
+        let lines = significant(failure.text)
+            .take(MAX_LINES)
+            .map(|line| cut_bytes(once(line), MAX_LINE_BYTES));
         let example = Example {
             plugin: failure.plugin.to_owned(),
             node: failure.node.map(str::to_owned),
@@ -196,7 +210,10 @@ impl Cause {
         Self {
             cause,
             example,
-            remedy: failure.remedy.or_else(|| remedy(failure.text)).map(str::to_owned),
+            remedy: failure
+                .remedy
+                .or_else(|| remedy(failure.text))
+                .map(str::to_owned),
             link: failure.link.map(str::to_owned),
             index,
             ..Self::default()
@@ -207,9 +224,10 @@ impl Cause {
     pub(crate) fn headline(&self) -> (String, &[String]) {
         match &self.example.lines[..] {
             [] => (self.cause.clone(), &[]),
-            [first, second, rest @ ..] if first.ends_with(':') => {
-                (cut_bytes(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES), rest)
-            }
+            [first, second, rest @ ..] if first.ends_with(':') => (
+                cut_bytes(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES),
+                rest,
+            ),
             [first, rest @ ..] => (cut_bytes(first.trim(), MAX_CAUSE_BYTES), rest),
         }
     }
@@ -222,8 +240,13 @@ impl Cause {
             nodes => format!("{tests} on {}", counted(nodes, "node")),
         };
         // The masked parts of the headline are those of one failure.
-        let varies = self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
-        if varies { format!("{extent}, details vary") } else { extent }
+        let varies =
+            self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
+        if varies {
+            format!("{extent}, details vary")
+        } else {
+            extent
+        }
     }
 }
 
@@ -251,14 +274,24 @@ const LAST_OUTPUT: &str = "its last output:";
 /// not a bare location. The last line of a crashed program's output follows what announces the output.
 fn significant(text: &str) -> impl Iterator<Item = &str> {
     let text = head(text, MAX_TEXT_BYTES);
-    let mut lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| !line.trim().is_empty()).collect();
+    let mut lines: Vec<_> = text
+        .lines()
+        .map(str::trim_end)
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     let quoted = quoted_source(&lines);
     let searched = || {
         let lines = lines.iter().enumerate().zip(&quoted).take(MAX_TEXT_LINES);
-        lines.filter(|((_, line), is_quoted)| !**is_quoted && !frame(line)).map(|(line, _)| line)
+        lines
+            .filter(|((_, line), is_quoted)| !**is_quoted && !frame(line))
+            .map(|(line, _)| line)
     };
-    let crashed = searched().find(|(_, line)| line.ends_with(LAST_OUTPUT)).map(|(at, _)| at);
-    let known = searched().find(|(_, line)| remedy(line).is_some()).or_else(|| searched().next());
+    let crashed = searched()
+        .find(|(_, line)| line.ends_with(LAST_OUTPUT))
+        .map(|(at, _)| at);
+    let known = searched()
+        .find(|(_, line)| remedy(line).is_some())
+        .or_else(|| searched().next());
     let first = crashed.or(known.map(|(at, _)| at)).unwrap_or(0);
     if let Some(at) = crashed
         && at + 1 < lines.len()
@@ -314,7 +347,8 @@ pub(crate) fn unreached(why: &str) -> String {
 /// The last reason in a log with this message.
 pub(crate) fn why_unreached(log: &str) -> Option<String> {
     log.lines().rev().find_map(|line| {
-        Some(logger::message(line).split_once(UNREACHED)?.1.to_owned()).filter(|why| !why.is_empty())
+        Some(logger::message(line).split_once(UNREACHED)?.1.to_owned())
+            .filter(|why| !why.is_empty())
     })
 }
 
@@ -348,7 +382,13 @@ impl Why {
     pub(crate) fn new(mut errors: Vec<Event>) -> Self {
         errors.sort_by(|a, b| a.time.cmp(&b.time));
         let mut causes = Causes::new(errors.iter().map(|error| error.node.as_str()));
-        for Event { plugin, node, error, .. } in &errors {
+        for Event {
+            plugin,
+            node,
+            error,
+            ..
+        } in &errors
+        {
             let node = Some(node.as_str()).filter(|node| *node != client::protocol::GLOBAL);
             causes.add(&ReportedFailure {
                 plugin,
@@ -376,13 +416,21 @@ impl Why {
                 0 => String::new(),
                 nodes => format!(" on {}", counted(nodes, "node")),
             };
-            let remedy = reason.remedy.as_ref().map_or_else(String::new, |remedy| format!(" -> {remedy}"));
+            let remedy = reason
+                .remedy
+                .as_ref()
+                .map_or_else(String::new, |remedy| format!(" -> {remedy}"));
             told.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
         }
         if self.causes.len() > MAX_TOLD {
-            told.push(format!("There are {} more causes.", self.causes.len() - MAX_TOLD));
+            told.push(format!(
+                "There are {} more causes.",
+                self.causes.len() - MAX_TOLD
+            ));
         }
-        let Event { time, plugin, node, .. } = &self.first;
+        let Event {
+            time, plugin, node, ..
+        } = &self.first;
         told.push(format!("It began with {plugin} on {node} at {time}."));
         told
     }
@@ -399,9 +447,15 @@ mod tests {
                 "test/e2e/framework/pod.go:123\nUnexpected error:\n    <*errors.errorString | 0xc0001>: {\n  timed out waiting for the condition\n}\noccurred",
                 "timed out waiting for the condition",
             ),
-            ("[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26", "something odd"),
+            (
+                "[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26",
+                "something odd",
+            ),
             // A message, followed by the text that begins with it.
-            ("something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12", "something odd"),
+            (
+                "something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12",
+                "something odd",
+            ),
             ("odd: 1 odd: 1\nmore", "odd: <n>"),
             (
                 "it ended, and said last:\n\n  no disk 3 here\nmore",
@@ -423,7 +477,11 @@ mod tests {
             ("", "a test 7: no reason given"),
             ("\n  \n", "a test 7: no reason given"),
         ] {
-            let failure = ReportedFailure { test: "a test 7", text, ..ReportedFailure::default() };
+            let failure = ReportedFailure {
+                test: "a test 7",
+                text,
+                ..ReportedFailure::default()
+            };
             let expected = cause.replace("a test 7", "a test <n>");
             assert_eq!(Causes::default().name(&failure), expected, "{text}");
         }
@@ -454,15 +512,25 @@ mod tests {
             ..ReportedFailure::default()
         });
         let list = causes.list();
-        let shown: Vec<_> = list.iter().map(|c| (c.cause.as_str(), c.count, c.extent())).collect();
+        let shown: Vec<_> = list
+            .iter()
+            .map(|c| (c.cause.as_str(), c.count, c.extent()))
+            .collect();
         assert_eq!(
             shown,
             [
-                ("dial tcp <ip>:443: i/o timeout", 3, "2 tests on 2 nodes, details vary".to_owned()),
+                (
+                    "dial tcp <ip>:443: i/o timeout",
+                    3,
+                    "2 tests on 2 nodes, details vary".to_owned()
+                ),
                 ("odd", 2, "2 tests on 1 node".to_owned()),
             ]
         );
-        assert_eq!(list[0].example.lines, ["dial tcp 10.0.0.1:443: i/o timeout"]);
+        assert_eq!(
+            list[0].example.lines,
+            ["dial tcp 10.0.0.1:443: i/o timeout"]
+        );
         assert!(list[0].remedy.as_ref().unwrap().contains("waited for"));
         assert_eq!(list[1].plugins, ["p", "q"]);
     }
@@ -474,7 +542,10 @@ mod tests {
             unreached("first"),
             unreached("`https://a:1`: \\\"quoted\\\" timeout")
         );
-        assert_eq!(why_unreached(&log).as_deref(), Some("`https://a:1`: \"quoted\" timeout"));
+        assert_eq!(
+            why_unreached(&log).as_deref(),
+            Some("`https://a:1`: \"quoted\" timeout")
+        );
         for nothing in ["", "cannot reach the aggregator: ", "else"] {
             assert_eq!(why_unreached(nothing), None, "{nothing}");
         }
@@ -488,20 +559,35 @@ mod tests {
             node: node.into(),
             error: error.into(),
         };
-        let refused = "cannot reach the aggregator: no connection to 10.0.0.1:8080: Connection refused";
+        let refused =
+            "cannot reach the aggregator: no connection to 10.0.0.1:8080: Connection refused";
         let why = Why::new(vec![
             event("2026-01-01T00:00:05Z", "n1", refused),
             event("2026-01-01T00:00:03Z", "global", "odd"),
             event("2026-01-01T00:00:04Z", "n2", refused),
         ]);
         let told = why.sentences();
-        assert_eq!(told[0], "The run failed as a whole: none of its 3 results arrived.");
+        assert_eq!(
+            told[0],
+            "The run failed as a whole: none of its 3 results arrived."
+        );
         assert!(
-            told[1].starts_with("2 x on 2 nodes: cannot reach the aggregator: no connection to <ip>:8080"),
+            told[1].starts_with(
+                "2 x on 2 nodes: cannot reach the aggregator: no connection to <ip>:8080"
+            ),
             "{told:?}"
         );
-        assert!(told[1].contains(" -> a network policy or firewall"), "{told:?}");
-        assert_eq!(told[2..], ["1 x: odd", "It began with p on global at 2026-01-01T00:00:03Z."]);
+        assert!(
+            told[1].contains(" -> a network policy or firewall"),
+            "{told:?}"
+        );
+        assert_eq!(
+            told[2..],
+            [
+                "1 x: odd",
+                "It began with p on global at 2026-01-01T00:00:03Z."
+            ]
+        );
         let text = serde_json::to_string(&why).unwrap();
         let again: Why = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_string(&again).unwrap(), text);

@@ -32,7 +32,11 @@ const IDLE_LIMIT: u32 = 6;
 /// Maximum complete transfers, if the stream cannot resume or the content is wrong.
 const MAX_TRANSFERS: u32 = 6;
 /// A run has one archive; a volume claim may hold those of many runs. The total limit depends on the bytes received.
-const LIMITS: Limits = Limits { entries: 1_000, total: u64::MAX, file: u64::MAX };
+const LIMITS: Limits = Limits {
+    entries: 1_000,
+    total: u64::MAX,
+    file: u64::MAX,
+};
 /// Maximum ratio of unpacked to received bytes, beyond an initial allowance: archives are compressed already, so a
 /// higher one is an attempt to fill the disk.
 const MAX_RATIO: u64 = 16;
@@ -160,7 +164,11 @@ impl Retrieval<'_> {
         };
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
-        let aggregator = Aggregator { client: &client.under(stop), namespace, pod: pod.name() };
+        let aggregator = Aggregator {
+            client: &client.under(stop),
+            namespace,
+            pod: pod.name(),
+        };
         match self.by_container(&aggregator, run.as_ref()) {
             Err(RetrievalError::Refused(why)) => {
                 let why = format!("commands cannot be run in the aggregator's container: {why}");
@@ -222,21 +230,30 @@ impl Retrieval<'_> {
         let mut spool = temp::file(self.into).at(cannot_write, self.into)?;
         let mut write = |piece: &[u8]| spool.write_all(piece).at(cannot_write, self.into);
         let total = known.map_or(0, |known| known.size);
-        let size = self.resume(aggregator.client.stop(), total, &mut write, &|offset, sink| {
-            let text = offset.to_string();
-            let words = [self.from, "--offset", &text];
-            let words = if offset > 0 { &words } else { &words[..1] };
-            aggregator.send(words, sink).map_err(|failure| match failure {
-                RetrievalError::NotReady(said) if offset > 0 => {
-                    RetrievalError::Restart(said.context("the aggregator cannot resume the transfer"))
-                }
-                RetrievalError::NotReady(said) => RetrievalError::NotReady(
-                    said.context("the results are not ready, or the aggregator cannot send them"),
-                ),
-                failure => failure,
-            })
-        })?;
-        spool.rewind().at("cannot read what was written into", self.into)?;
+        let size = self.resume(
+            aggregator.client.stop(),
+            total,
+            &mut write,
+            &|offset, sink| {
+                let text = offset.to_string();
+                let words = [self.from, "--offset", &text];
+                let words = if offset > 0 { &words } else { &words[..1] };
+                aggregator
+                    .send(words, sink)
+                    .map_err(|failure| match failure {
+                        RetrievalError::NotReady(said) if offset > 0 => RetrievalError::Restart(
+                            said.context("the aggregator cannot resume the transfer"),
+                        ),
+                        RetrievalError::NotReady(said) => RetrievalError::NotReady(said.context(
+                            "the results are not ready, or the aggregator cannot send them",
+                        )),
+                        failure => failure,
+                    })
+            },
+        )?;
+        spool
+            .rewind()
+            .at("cannot read what was written into", self.into)?;
         let max = MAX_START_BYTES.saturating_add(size.saturating_mul(MAX_RATIO));
         let mut unpacked = Gunzip::new(BufReader::new(spool)).take(max);
         let received = self.unpack(&mut unpacked, known);
@@ -258,7 +275,9 @@ impl Retrieval<'_> {
         let mut reader = Reader::new(tar, LIMITS);
         let mut all: Vec<Received> = Vec::new();
         let next = |reader: &mut Reader<_>| match reader.next_entry() {
-            Err(error @ archive::Error::TooLarge(_)) => Err(RetrievalError::from(anyhow::Error::from(error))),
+            Err(error @ archive::Error::TooLarge(_)) => {
+                Err(RetrievalError::from(anyhow::Error::from(error)))
+            }
             entry => entry.map_err(|error| RetrievalError::Restart(error.into())),
         };
         while let Some(entry) = next(&mut reader)? {
@@ -267,24 +286,35 @@ impl Retrieval<'_> {
                 continue;
             }
             let Some(name) = archive_name(&sent).filter(|_| entry.kind == Kind::File) else {
-                log::warn!("skipped `{}`: not an archive, or not a name for one", visible::short(&sent));
+                log::warn!(
+                    "skipped `{}`: not an archive, or not a name for one",
+                    visible::short(&sent)
+                );
                 continue;
             };
             if let Some(known) = known.filter(|known| known.name != name) {
-                log::warn!("skipped `{name}`: the archive of the run is `{}`", known.name);
+                log::warn!(
+                    "skipped `{name}`: the archive of the run is `{}`",
+                    known.name
+                );
                 continue;
             }
-            let target = self.name.map_or_else(|| name.to_owned(), |wanted| numbered(wanted, all.len()));
+            let target = self
+                .name
+                .map_or_else(|| name.to_owned(), |wanted| numbered(wanted, all.len()));
             let mut file = PartialFile::create(&joined(self.into, &target), self.force)?;
             // Stops reading beyond the announced size.
-            let content = (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
+            let content =
+                (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
             pump(content, &mut |piece| file.write(piece)).map_err(|failure| match failure {
                 RetrievalError::Line(why) => {
                     RetrievalError::Restart(why.context("the archive was damaged in transit"))
                 }
                 failure => failure,
             })?;
-            known.map_or(Ok(()), |known| file.verify(known)).map_err(RetrievalError::Restart)?;
+            known
+                .map_or(Ok(()), |known| file.verify(known))
+                .map_err(RetrievalError::Restart)?;
             all.push((name.to_owned(), file));
         }
         Ok(all)
@@ -297,9 +327,13 @@ impl Retrieval<'_> {
         })?;
         log::warn!("{refused}; asking the run's status service for the archive");
         let source = credentials.source(stop)?;
-        let run = source.status().context("the run's status service does not answer")?;
+        let run = source
+            .status()
+            .context("the run's status service does not answer")?;
         if self.partial && run.status != status::COMPLETE {
-            let body = source.results(PARTIAL_RESULTS, None).map_err(anyhow::Error::from)?;
+            let body = source
+                .results(PARTIAL_RESULTS, None)
+                .map_err(anyhow::Error::from)?;
             return Ok(vec![self.unfinished(|sink| pump(body, sink).map(drop))?]);
         }
         let archive = run.archive;
@@ -308,25 +342,39 @@ impl Retrieval<'_> {
         }
         let name = archive_name(&archive.name)
             .with_context(|| format!("`{}` is not a name for an archive", archive.name))?;
-        let mut file = PartialFile::create(&joined(self.into, self.name.unwrap_or(name)), self.force)?;
-        self.resume(stop, archive.size, &mut |piece| file.write(piece), &|offset, sink| {
-            let body = source.results("", Some((offset, &archive.sha256)))?;
-            match pump(body.take(archive.size - offset), sink)? {
-                count if offset + count < archive.size => {
-                    Err(RetrievalError::Line(anyhow!("it ended early")))
+        let mut file =
+            PartialFile::create(&joined(self.into, self.name.unwrap_or(name)), self.force)?;
+        self.resume(
+            stop,
+            archive.size,
+            &mut |piece| file.write(piece),
+            &|offset, sink| {
+                let body = source.results("", Some((offset, &archive.sha256)))?;
+                match pump(body.take(archive.size - offset), sink)? {
+                    count if offset + count < archive.size => {
+                        Err(RetrievalError::Line(anyhow!("it ended early")))
+                    }
+                    _ => Ok(()),
                 }
-                _ => Ok(()),
-            }
-        })?;
+            },
+        )?;
         file.verify(&archive)?;
         let part = |ending, max| Ok(small::read_from(source.results(ending, None)?, max)?);
         let [statement, signature] = layout::SEAL;
         let seal = part(statement, MAX_STATEMENT_BYTES)
-            .and_then(|statement| Ok(Seal { statement, signature: part(signature, MAX_SIGNATURE_BYTES)? }))
+            .and_then(|statement| {
+                Ok(Seal {
+                    statement,
+                    signature: part(signature, MAX_SIGNATURE_BYTES)?,
+                })
+            })
             .inspect_err(|error: &anyhow::Error| {
                 log::debug!("the status service provides no seal: {error:#}");
             });
-        let seals = seal.into_iter().map(|seal| (name.to_owned(), seal)).collect();
+        let seals = seal
+            .into_iter()
+            .map(|seal| (name.to_owned(), seal))
+            .collect();
         Ok(self.settle(vec![(name.to_owned(), file)], &seals)?)
     }
 
@@ -346,7 +394,8 @@ impl Retrieval<'_> {
             let outcome = attempt(size, &mut |piece| {
                 write(piece)?;
                 size += piece.len() as u64;
-                rate.count(piece.len() as u64, Instant::now()).inspect_err(|_| is_slow = true)?;
+                rate.count(piece.len() as u64, Instant::now())
+                    .inspect_err(|_| is_slow = true)?;
                 // A stream is slightly larger than its archive, since it is packed once more.
                 (self.watch)(if total == 0 { size } else { size.min(total) }, total);
                 Ok(())
@@ -373,7 +422,11 @@ impl Retrieval<'_> {
     }
 
     /// Checks the seals of archives, then renames all files, or none if one of them cannot be renamed.
-    fn settle(&self, received: Vec<Received>, seals: &BTreeMap<String, Seal>) -> Result<Vec<PathBuf>> {
+    fn settle(
+        &self,
+        received: Vec<Received>,
+        seals: &BTreeMap<String, Seal>,
+    ) -> Result<Vec<PathBuf>> {
         let (mut archives, mut others) = (Vec::new(), Vec::new());
         for (name, file) in received {
             let seal = seals.get(&name);
@@ -388,7 +441,10 @@ impl Retrieval<'_> {
             }
             archives.push(file);
         }
-        archives.iter().chain(&others).try_for_each(|file| file.exists().map(drop))?;
+        archives
+            .iter()
+            .chain(&others)
+            .try_for_each(|file| file.exists().map(drop))?;
         for file in others {
             file.commit()?;
         }
@@ -397,14 +453,21 @@ impl Retrieval<'_> {
 
     /// Reports the check of an archive's seal; fails if it is wrong, or missing where one is required.
     fn judge(&self, name: &str, file: &PartialFile, seal: Option<&Seal>) -> Result<()> {
-        let file =
-            SealedFile { name, path: file.file.partial_path(), size: file.size, sha256: file.sha256() };
+        let file = SealedFile {
+            name,
+            path: file.file.partial_path(),
+            size: file.size,
+            sha256: file.sha256(),
+        };
         let authority = file.run().and_then(|run| self.authority(&run));
         match (seal, authority) {
             (Some(seal), authority) => {
                 let checked = seal::check(seal, &file, authority)?;
                 if checked.statement.name != name {
-                    bail!("`{name}` arrived with the seal of another archive, `{}`", checked.statement.name);
+                    bail!(
+                        "`{name}` arrived with the seal of another archive, `{}`",
+                        checked.statement.name
+                    );
                 }
                 checked.log();
             }
@@ -421,7 +484,9 @@ impl Retrieval<'_> {
     /// its cluster publishes.
     fn authority(&self, run: &str) -> Option<KnownAuthority> {
         let authorities = Authorities::of_user().ok();
-        let known = authorities.as_ref().and_then(|authorities| authorities.of(run));
+        let known = authorities
+            .as_ref()
+            .and_then(|authorities| authorities.of(run));
         known.or_else(|| self.service?.authority(run)).or_else(|| {
             let authorities = authorities?;
             authorities.learn(self.client?, self.namespace, Some(run))?;
@@ -443,7 +508,12 @@ impl Retrieval<'_> {
         &self,
         send: impl FnOnce(&mut Sink<'_>) -> Result<(), RetrievalError>,
     ) -> Result<PathBuf, RetrievalError> {
-        let own = || format!("{}_sonobuoy_partial.tar.gz", clock::stamp(SystemTime::now()));
+        let own = || {
+            format!(
+                "{}_sonobuoy_partial.tar.gz",
+                clock::stamp(SystemTime::now())
+            )
+        };
         let name = self.name.map_or_else(own, ToOwned::to_owned);
         let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
         send(&mut |piece| {
@@ -466,12 +536,18 @@ struct PartialFile {
 impl PartialFile {
     /// Creates it next to `path`, its later name; only `force` replaces an existing file.
     fn create(path: &Path, force: bool) -> Result<Self> {
-        path.file_name().with_context(|| format!("`{}` does not name a file", path.display()))?;
+        path.file_name()
+            .with_context(|| format!("`{}` does not name a file", path.display()))?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).at("cannot create", parent)?;
         }
         let file = NewFile::create(path, 0o600).at("cannot write", path)?;
-        Ok(Self { file, digest: digest::Context::new(&digest::SHA256), size: 0, force })
+        Ok(Self {
+            file,
+            digest: digest::Context::new(&digest::SHA256),
+            size: 0,
+            force,
+        })
     }
 
     /// Path after the commit.
@@ -508,7 +584,9 @@ impl PartialFile {
     /// Whether the same content has that name already; fails if something else has it, unless it is replaced.
     fn exists(&self) -> Result<bool> {
         let path = self.path();
-        let Some(about) = path.symlink_metadata().ok().filter(|_| !self.force) else { return Ok(false) };
+        let Some(about) = path.symlink_metadata().ok().filter(|_| !self.force) else {
+            return Ok(false);
+        };
         let is_same = about.is_file()
             && about.len() == self.size
             && base::hex(base::file_sha256(path).at("cannot read", path)?) == self.sha256();
@@ -548,7 +626,11 @@ fn joined(folder: &Path, name: &str) -> PathBuf {
 /// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
     let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
-    let aggregator = Aggregator { client, namespace, pod: pod.name() };
+    let aggregator = Aggregator {
+        client,
+        namespace,
+        pod: pod.name(),
+    };
     let text = aggregator.output(&[RUNS_DIR, "--status"], MAX_STATUS_BYTES)?;
     Ok(status::Run::parse(&String::from_utf8_lossy(&text))?)
 }
@@ -569,7 +651,8 @@ impl Aggregator<'_> {
             ensure!(bytes.len() <= max, "more than {max} bytes");
             Ok(())
         };
-        self.send(words, &mut sink).map_err(RetrievalError::into_error)?;
+        self.send(words, &mut sink)
+            .map_err(RetrievalError::into_error)?;
         Ok(bytes)
     }
 
@@ -613,23 +696,33 @@ fn finished(run: &status::Run) -> String {
         *plugins.entry(&entry.plugin).or_insert(true) &= entry.status != status::RUNNING;
     }
     let done = plugins.values().filter(|done| **done).count();
-    if plugins.is_empty() { String::new() } else { format!(" ({done} of {} plugins)", plugins.len()) }
+    if plugins.is_empty() {
+        String::new()
+    } else {
+        format!(" ({done} of {} plugins)", plugins.len())
+    }
 }
 
 /// Safe local name of an archive: no path, not hidden, nothing that a shell or a program interprets. Names from old
 /// aggregators start with `./`.
 fn archive_name(sent: &str) -> Option<&str> {
     let name = sent.strip_prefix("./").unwrap_or(sent);
-    let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte));
+    let plain = name
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"._-+".contains(&byte));
     let first = name.starts_with(|first: char| first.is_ascii_alphanumeric());
-    let fits = name.len() <= MAX_NAME_BYTES && name.ends_with(layout::ARCHIVE) && sys::can_have(name);
+    let fits =
+        name.len() <= MAX_NAME_BYTES && name.ends_with(layout::ARCHIVE) && sys::can_have(name);
     (plain && first && fits).then_some(name)
 }
 
 /// Reads the seals that an aggregator sends.
 fn read_seals(packed: &[u8]) -> Result<BTreeMap<String, Seal>> {
     let mut seals = BTreeMap::new();
-    let limits = Limits { file: MAX_STATEMENT_BYTES.max(MAX_SIGNATURE_BYTES), ..LIMITS };
+    let limits = Limits {
+        file: MAX_STATEMENT_BYTES.max(MAX_SIGNATURE_BYTES),
+        ..LIMITS
+    };
     let mut reader = Reader::new(Gunzip::new(packed), limits);
     while let Some(entry) = reader.next_entry()? {
         let name = String::from_utf8_lossy(&entry.name).into_owned();
@@ -637,7 +730,11 @@ fn read_seals(packed: &[u8]) -> Result<BTreeMap<String, Seal>> {
         reader.read_to_end(&mut content)?;
         if let Some((archive, part)) = layout::sealed(&name) {
             let seal: &mut Seal = seals.entry(archive.to_owned()).or_default();
-            *if part == 0 { &mut seal.statement } else { &mut seal.signature } = content;
+            *if part == 0 {
+                &mut seal.statement
+            } else {
+                &mut seal.signature
+            } = content;
         }
     }
     Ok(seals)
@@ -678,7 +775,10 @@ mod tests {
         content: &[u8],
         cuts: u64,
         promised: &[u8],
-    ) -> (Result<Vec<PathBuf>, RetrievalError>, BTreeMap<String, Vec<u8>>) {
+    ) -> (
+        Result<Vec<PathBuf>, RetrievalError>,
+        BTreeMap<String, Vec<u8>>,
+    ) {
         let folder = base::temp::Folder::new().unwrap();
         let (there, home) = (folder.join("there"), folder.join("home"));
         std::fs::create_dir_all(&there).unwrap();
@@ -690,11 +790,19 @@ mod tests {
             json!({"metadata": {"labels": {"sonobuoy-component": "aggregator"}}}),
         );
         let exec = "/api/v1/namespaces/ns/pods/p/exec";
-        api.fault(Fault::on(&format!("GET {exec}")).status(403, "Forbidden", "pods/exec is forbidden"));
+        api.fault(Fault::on(&format!("GET {exec}")).status(
+            403,
+            "Forbidden",
+            "pods/exec is forbidden",
+        ));
 
         let authority = Authority::new(Duration::from_secs(3_600)).unwrap();
-        let tls =
-            server_config(&authority.certificate_pem(), &authority.server(NAME).unwrap(), false).unwrap();
+        let tls = server_config(
+            &authority.certificate_pem(),
+            &authority.server(NAME).unwrap(),
+            false,
+        )
+        .unwrap();
         let server = Server::bind("127.0.0.1:0").unwrap().tls(tls);
         let own = authority.client("status").unwrap();
         let credentials = Credentials {
@@ -714,10 +822,14 @@ mod tests {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let archive =
-            json!({"name": NAMED, "created": clock::now(), "sha256": sha256, "size": promised.len()});
+        let archive = json!({"name": NAMED, "created": clock::now(), "sha256": sha256, "size": promised.len()});
         let (run, size) = ("r".to_owned(), promised.len() as u64);
-        let statement = Statement { run, name: NAMED.into(), size, sha256: sha256.clone() };
+        let statement = Statement {
+            run,
+            name: NAMED.into(),
+            size,
+            sha256: sha256.clone(),
+        };
         let seal = authority.seal(&statement).unwrap();
         let answers = AtomicU64::new(0);
         let stop = Stop::new();
@@ -725,9 +837,14 @@ mod tests {
             scope.spawn(|| {
                 server.run(&stop, |request| {
                     if request.path == "/status" {
-                        return Response::json(200, &json!({"status": "complete", "tar-info": archive}));
+                        return Response::json(
+                            200,
+                            &json!({"status": "complete", "tar-info": archive}),
+                        );
                     }
-                    for (ending, part) in layout::SEAL.iter().zip([&seal.statement, &seal.signature]) {
+                    for (ending, part) in
+                        layout::SEAL.iter().zip([&seal.statement, &seal.signature])
+                    {
                         if request.path.ends_with(ending) {
                             return Response::bytes(200, GZIP, part.as_slice());
                         }
@@ -740,21 +857,34 @@ mod tests {
                     if answer < cuts {
                         // Truncated in the middle of the file.
                         let left = content.len() as u64 * (answer + 1) / (cuts + 1);
-                        File::options().write(true).open(&path).unwrap().set_len(left).unwrap();
+                        File::options()
+                            .write(true)
+                            .open(&path)
+                            .unwrap()
+                            .set_len(left)
+                            .unwrap();
                     }
                     response
                 })
             });
             let client = kube::Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
             let (client, service) = (Some(&client), Some(&credentials));
-            let retrieval = Retrieval { client, from: "/x", service, ..Retrieval::new("ns", &home) };
+            let retrieval = Retrieval {
+                client,
+                from: "/x",
+                service,
+                ..Retrieval::new("ns", &home)
+            };
             let fetched = retrieval.fetch(&Stop::new());
             stop.stop();
             fetched
         });
         let came = std::fs::read_dir(&home).unwrap().map(|entry| {
             let path = entry.unwrap().path();
-            (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(&path).unwrap())
+            (
+                path.file_name().unwrap().to_string_lossy().into_owned(),
+                std::fs::read(&path).unwrap(),
+            )
         });
         let came = came.collect();
         (fetched, came)
@@ -768,7 +898,14 @@ mod tests {
             assert_eq!(fetched.unwrap()[0].file_name().unwrap(), NAMED);
             assert!(came[NAMED] == content, "after {cuts} cuts");
             let names: Vec<_> = came.keys().map(String::as_str).collect();
-            assert_eq!(names, [NAMED.to_owned(), format!("{NAMED}.sha256"), format!("{NAMED}.sig")]);
+            assert_eq!(
+                names,
+                [
+                    NAMED.to_owned(),
+                    format!("{NAMED}.sha256"),
+                    format!("{NAMED}.sig")
+                ]
+            );
         }
     }
 
@@ -841,7 +978,11 @@ mod tests {
             ("out", "../a", "a"),
             ("/out", "x/../../a", "/a"),
         ] {
-            assert_eq!(joined(Path::new(folder), name), Path::new(expected), "{folder} {name}");
+            assert_eq!(
+                joined(Path::new(folder), name),
+                Path::new(expected),
+                "{folder} {name}"
+            );
         }
     }
 
@@ -858,9 +999,13 @@ mod tests {
         let read = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
         fs::write(folder.join("precious"), "precious").unwrap();
         let file = of("one", false);
-        let names = fs::read_dir(&*folder).unwrap().map(|entry| entry.unwrap().file_name());
-        let partial =
-            names.into_iter().find(|name| name.to_string_lossy().starts_with(".sonobuoy-")).unwrap();
+        let names = fs::read_dir(&*folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        let partial = names
+            .into_iter()
+            .find(|name| name.to_string_lossy().starts_with(".sonobuoy-"))
+            .unwrap();
         assert_eq!(mode(partial.as_ref()), 0o600);
         assert_eq!(file.commit().unwrap(), folder.join("a"));
         assert_eq!(mode(Path::new("a")), 0o600);
@@ -868,7 +1013,10 @@ mod tests {
         of("one", false).commit().unwrap();
         for content in ["two", "more than one"] {
             let error = of(content, false).commit().unwrap_err().to_string();
-            assert!(error.contains("/a` exists and contains something else"), "{error}");
+            assert!(
+                error.contains("/a` exists and contains something else"),
+                "{error}"
+            );
             assert!(of(content, false).exists().is_err());
         }
         assert_eq!(read("a"), "one");
@@ -883,6 +1031,9 @@ mod tests {
             assert!(folder.join("a").symlink_metadata().unwrap().is_file());
             fs::remove_file(folder.join("a")).unwrap();
         }
-        assert_eq!((read("precious"), fs::read_dir(&folder).unwrap().count()), ("precious".into(), 1));
+        assert_eq!(
+            (read("precious"), fs::read_dir(&folder).unwrap().count()),
+            ("precious".into(), 1)
+        );
     }
 }

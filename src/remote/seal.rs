@@ -16,7 +16,8 @@ use rustls::pki_types::pem::PemObject as _;
 
 use super::state;
 use crate::backplane::{
-    MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement, certificate_in, ensure_authority, is_derived,
+    MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement, certificate_in, ensure_authority,
+    is_derived,
 };
 use crate::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
 use crate::{config, layout, plugin};
@@ -72,7 +73,11 @@ impl SealedFile<'_> {
 }
 
 /// Checks an archive against its seal: its run, size and digest, and the signature if the authority is known.
-pub(crate) fn check(seal: &Seal, file: &SealedFile, authority: Option<KnownAuthority>) -> Result<Checked> {
+pub(crate) fn check(
+    seal: &Seal,
+    file: &SealedFile,
+    authority: Option<KnownAuthority>,
+) -> Result<Checked> {
     let statement = seal.statement()?;
     if let Some(run) = layout::run_of_archive(file.name) {
         ensure!(
@@ -83,7 +88,11 @@ pub(crate) fn check(seal: &Seal, file: &SealedFile, authority: Option<KnownAutho
     }
     if let Some(authority) = &authority {
         seal.verify(&authority.certificate).with_context(|| {
-            format!("with the certificate in `{}`, {}", authority.path.display(), authority.origin())
+            format!(
+                "with the certificate in `{}`, {}",
+                authority.path.display(),
+                authority.origin()
+            )
         })?;
     }
     if (file.size, &file.sha256) != (statement.size, &statement.sha256) {
@@ -98,7 +107,10 @@ pub(crate) fn check(seal: &Seal, file: &SealedFile, authority: Option<KnownAutho
         );
     }
     match file.run() {
-        Some(run) if run == statement.run => Ok(Checked { statement, authority }),
+        Some(run) if run == statement.run => Ok(Checked {
+            statement,
+            authority,
+        }),
         Some(run) => bail!(
             "the archive contains the results of run {}, and the seal beside it is for run {}",
             visible::line(&run),
@@ -110,14 +122,19 @@ pub(crate) fn check(seal: &Seal, file: &SealedFile, authority: Option<KnownAutho
 
 /// The run in the settings that an archive contains.
 fn run_in_content(path: &Path) -> Result<Option<String>> {
-    let mut reader = Reader::new(Gunzip::new(BufReader::new(File::open(path)?)), Limits::default());
+    let mut reader = Reader::new(
+        Gunzip::new(BufReader::new(File::open(path)?)),
+        Limits::default(),
+    );
     while let Some(entry) = reader.next_entry()? {
         let name = entry.name.strip_prefix(b"./").unwrap_or(&entry.name);
         if name != layout::CONFIG.as_bytes() {
             continue;
         }
         let mut text = Vec::new();
-        (&mut reader).take(MAX_CONFIG_BYTES).read_to_end(&mut text)?;
+        (&mut reader)
+            .take(MAX_CONFIG_BYTES)
+            .read_to_end(&mut text)?;
         let settings: serde_json::Value = serde_json::from_slice(&text)?;
         return Ok(settings["UUID"].as_str().map(str::to_owned));
     }
@@ -131,7 +148,11 @@ pub(crate) fn is_beside(archive: &Path) -> bool {
 
 /// Checks a file against the seal next to it, with the certificate in `authority` or the stored one; checks only size
 /// and digest without a certificate or if `digest_only`.
-pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: bool) -> Result<Checked> {
+pub(crate) fn check_file(
+    archive: &Path,
+    authority: Option<&Path>,
+    digest_only: bool,
+) -> Result<Checked> {
     let [statement, signature] = layout::seal(archive);
     let part = |path: &Path, max| {
         small::read(path, max).with_context(|| {
@@ -143,13 +164,19 @@ pub(crate) fn check_file(archive: &Path, authority: Option<&Path>, digest_only: 
     };
     let seal = Seal {
         statement: part(&statement, MAX_STATEMENT_BYTES)?,
-        signature: if digest_only { Vec::new() } else { part(&signature, MAX_SIGNATURE_BYTES)? },
+        signature: if digest_only {
+            Vec::new()
+        } else {
+            part(&signature, MAX_SIGNATURE_BYTES)?
+        },
     };
     let name = archive.file_name().unwrap_or_default().to_string_lossy();
     let authority = match authority {
         _ if digest_only => None,
         Some(path) => Some(KnownAuthority::read(path).at("cannot read", path)?),
-        None => Authorities::of_user().ok().and_then(|known| known.of(&seal.statement().ok()?.run)),
+        None => Authorities::of_user()
+            .ok()
+            .and_then(|known| known.of(&seal.statement().ok()?.run)),
     };
     let file = SealedFile {
         name: &name,
@@ -189,9 +216,17 @@ impl KnownAuthority {
     /// Reads a file, which is empty if an older version found the disk full.
     fn read(path: &Path) -> io::Result<Self> {
         let text = small::read(path, MAX_CERTIFICATE_BYTES).and_then(small::text)?;
-        let server = text.lines().next().and_then(|line| line.strip_prefix(LEARNED)).map(visible::line);
+        let server = text
+            .lines()
+            .next()
+            .and_then(|line| line.strip_prefix(LEARNED))
+            .map(visible::line);
         let server = server.map(|server| server.to_string());
-        Ok(Self { path: path.to_owned(), certificate: text, server })
+        Ok(Self {
+            path: path.to_owned(),
+            certificate: text,
+            server,
+        })
     }
 
     /// Where the certificate comes from, for people.
@@ -211,7 +246,9 @@ pub(crate) struct Authorities {
 impl Authorities {
     /// The user's certificates, if a directory for them is known.
     pub(crate) fn of_user() -> Result<Self> {
-        Ok(Self { folder: plugin::user_folder()?.join(FOLDER) })
+        Ok(Self {
+            folder: plugin::user_folder()?.join(FOLDER),
+        })
     }
 
     /// The authority of a run, if stored. An empty file counts as absent.
@@ -228,9 +265,12 @@ impl Authorities {
     /// Stores the certificate of a run that was learned from `server`. Fails if it cannot be that of the run, or if a
     /// different one is stored already.
     pub(crate) fn keep(&self, run: &str, certificate: &str, server: &str) -> Result<()> {
-        let path = self.path(run).with_context(|| format!("`{run}` cannot be the name of a run"))?;
-        let certificate = certificate_in(certificate)
-            .with_context(|| format!("the certificate of the authority of run {run} cannot be read"))?;
+        let path = self
+            .path(run)
+            .with_context(|| format!("`{run}` cannot be the name of a run"))?;
+        let certificate = certificate_in(certificate).with_context(|| {
+            format!("the certificate of the authority of run {run} cannot be read")
+        })?;
         ensure_authority(run, &certificate)?;
         if let Some(known) = self.of(run) {
             ensure!(
@@ -242,7 +282,9 @@ impl Authorities {
             return Ok(());
         }
         let write = || {
-            sys::dir_builder(0o700).recursive(true).create(&self.folder)?;
+            sys::dir_builder(0o700)
+                .recursive(true)
+                .create(&self.folder)?;
             let mut file = NewFile::create(&path, 0o600)?;
             write!(file, "{LEARNED}{}\n{certificate}", visible::line(server))?;
             // Replaces nothing but an empty file.
@@ -253,7 +295,12 @@ impl Authorities {
 
     /// Stores the certificate of a run that was just started, as [`Self::learn`] does: its aggregator publishes it at
     /// startup. The wait is short, since `retrieve` looks for it again.
-    pub(crate) fn learn_soon(&self, client: &Client, namespace: &str, run: Option<&str>) -> Option<String> {
+    pub(crate) fn learn_soon(
+        &self,
+        client: &Client,
+        namespace: &str,
+        run: Option<&str>,
+    ) -> Option<String> {
         let client = client.once(LEARN_TIMEOUT);
         let end = Instant::now() + START_TIMEOUT;
         loop {
@@ -271,7 +318,12 @@ impl Authorities {
     /// Stores the certificate of `run` if it is the one that is published in the namespace; returns the run whose
     /// certificate is stored now. If the aggregator chooses the identifier (`None`), it must be derived from the authority's key, so
     /// that the certificate cannot be that of another run. Never delays a command for long.
-    pub(crate) fn learn(&self, client: &Client, namespace: &str, run: Option<&str>) -> Option<String> {
+    pub(crate) fn learn(
+        &self,
+        client: &Client,
+        namespace: &str,
+        run: Option<&str>,
+    ) -> Option<String> {
         let (published, certificate) = published(client, namespace)?;
         if run.map_or_else(|| !is_derived(&published), |run| run != published) {
             log::debug!("the authority of run {published} was not asked for, and is not kept");
@@ -292,7 +344,10 @@ fn describe_server(config: &kube::Config) -> String {
         Trust::Anybody => "whose certificate was not checked".to_owned(),
         Trust::Authorities(pem) => match CertificateDer::from_pem_slice(pem) {
             Ok(first) => {
-                format!("certified by the authority with SHA-256 {}", base::hex(base::sha256(&first)))
+                format!(
+                    "certified by the authority with SHA-256 {}",
+                    base::hex(base::sha256(&first))
+                )
             }
             Err(_) => "certified by an unreadable authority".to_owned(),
         },
@@ -304,9 +359,12 @@ fn describe_server(config: &kube::Config) -> String {
 fn published(client: &Client, namespace: &str) -> Option<(String, String)> {
     let client = client.once(LEARN_TIMEOUT);
     let map = client.get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP);
-    let map = map.inspect_err(|error| log::debug!("the authority of the run is not known: {error}")).ok()?;
+    let map = map
+        .inspect_err(|error| log::debug!("the authority of the run is not known: {error}"))
+        .ok()?;
     let text = |key: &str| map["data"][key].as_str().map(str::to_owned);
-    let certificate = text(AUTHORITY_KEY).filter(|text| text.len() as u64 <= MAX_CERTIFICATE_BYTES / 2)?;
+    let certificate =
+        text(AUTHORITY_KEY).filter(|text| text.len() as u64 <= MAX_CERTIFICATE_BYTES / 2)?;
     Some((text(RUN_KEY)?, certificate))
 }
 
@@ -322,23 +380,46 @@ mod tests {
     #[test]
     fn first_authority_is_kept_with_its_server() {
         let folder = base::temp::Folder::new().unwrap();
-        let authorities = Authorities { folder: folder.join("a/b") };
-        let [first, second] = [authority(), authority()].map(|authority| authority.certificate_pem());
+        let authorities = Authorities {
+            folder: folder.join("a/b"),
+        };
+        let [first, second] =
+            [authority(), authority()].map(|authority| authority.certificate_pem());
         assert_eq!(authorities.of("r"), None);
         authorities.keep("r", &first, "https://a").unwrap();
-        authorities.keep("r", &format!("# learned from https://b\n{first}"), "https://c").unwrap();
-        let error = authorities.keep("r", &second, "https://b").unwrap_err().to_string();
-        assert!(error.starts_with("https://b names another authority for run r"), "{error}");
+        authorities
+            .keep(
+                "r",
+                &format!("# learned from https://b\n{first}"),
+                "https://c",
+            )
+            .unwrap();
+        let error = authorities
+            .keep("r", &second, "https://b")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.starts_with("https://b names another authority for run r"),
+            "{error}"
+        );
         assert!(error.ends_with("learned from https://a"), "{error}");
         let path = folder.join("a/b/r.pem");
         let known = authorities.of("r").unwrap();
-        assert_eq!((&known.path, known.server.as_deref()), (&path, Some("https://a")));
+        assert_eq!(
+            (&known.path, known.server.as_deref()),
+            (&path, Some("https://a"))
+        );
         assert_eq!(certificate_in(&known.certificate).unwrap(), first);
         std::fs::write(&path, "").unwrap();
         assert_eq!(authorities.of("r"), None, "a full disk left nothing of it");
-        authorities.keep("r", &first, "https://a\n# learned from https://b").unwrap();
+        authorities
+            .keep("r", &first, "https://a\n# learned from https://b")
+            .unwrap();
         let server = authorities.of("r").unwrap().server.unwrap();
-        assert!(server.starts_with("https://a") && server.contains("https://b"), "{server}");
+        assert!(
+            server.starts_with("https://a") && server.contains("https://b"),
+            "{server}"
+        );
         for run in ["", "../r", "a/b", ".r", "r\n", "r r", &"r".repeat(200)] {
             let kept = authorities.keep(run, &first, "https://a");
             assert!(kept.is_err() && authorities.of(run).is_none(), "{run:?}");
@@ -349,26 +430,53 @@ mod tests {
     #[test]
     fn derived_run_accepts_no_other_authority() {
         let folder = base::temp::Folder::new().unwrap();
-        let authorities = Authorities { folder: folder.to_owned() };
+        let authorities = Authorities {
+            folder: folder.to_owned(),
+        };
         let (own, other) = (authority(), authority());
-        let error = authorities.keep(&own.run(), &other.certificate_pem(), "https://b").unwrap_err();
-        assert!(error.to_string().contains("is derived from another key"), "{error:#}");
+        let error = authorities
+            .keep(&own.run(), &other.certificate_pem(), "https://b")
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("is derived from another key"),
+            "{error:#}"
+        );
         assert_eq!(authorities.of(&own.run()), None);
-        authorities.keep(&own.run(), &own.certificate_pem(), "https://a").unwrap();
+        authorities
+            .keep(&own.run(), &own.certificate_pem(), "https://a")
+            .unwrap();
     }
 
     #[test]
     fn server_is_described_with_its_authority() {
         let certificate = authority().certificate_pem();
-        let sha256 = base::hex(base::sha256(CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap()));
+        let sha256 = base::hex(base::sha256(
+            CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap(),
+        ));
         let certified = format!("https://a (certified by the authority with SHA-256 {sha256})");
         for (server, trust, expected) in [
-            ("https://a", Trust::Authorities(certificate.into_bytes()), &*certified),
-            ("https://a", Trust::System, "https://a (certified by an authority of this machine)"),
-            ("https://a", Trust::Anybody, "https://a (whose certificate was not checked)"),
+            (
+                "https://a",
+                Trust::Authorities(certificate.into_bytes()),
+                &*certified,
+            ),
+            (
+                "https://a",
+                Trust::System,
+                "https://a (certified by an authority of this machine)",
+            ),
+            (
+                "https://a",
+                Trust::Anybody,
+                "https://a (whose certificate was not checked)",
+            ),
             ("http://a", Trust::System, "http://a (not encrypted)"),
         ] {
-            let config = kube::Config { server: server.into(), trust, ..kube::Config::default() };
+            let config = kube::Config {
+                server: server.into(),
+                trust,
+                ..kube::Config::default()
+            };
             assert_eq!(describe_server(&config), expected);
         }
     }

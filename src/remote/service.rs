@@ -102,7 +102,11 @@ impl Service {
             authority: String::new(),
             path: PathBuf::new(),
         };
-        Ok(Self { kind: kind.to_owned(), server: authority.server(STATUS_SERVICE)?, credentials })
+        Ok(Self {
+            kind: kind.to_owned(),
+            server: authority.server(STATUS_SERVICE)?,
+            credentials,
+        })
     }
 
     /// Secret mounted by the aggregator's pod.
@@ -189,14 +193,20 @@ impl Credentials {
     pub(crate) fn write(&self, mut file: NewFile) -> Result<()> {
         let path = file.path().to_owned();
         let text = self.to_text()?;
-        file.write_all(text.as_bytes()).and_then(|()| file.commit(true)).at("cannot write", path)
+        file.write_all(text.as_bytes())
+            .and_then(|()| file.commit(true))
+            .at("cannot write", path)
     }
 
     /// Reads the file; `None` if it does not exist. A rejected file is an error that says why.
     pub(crate) fn read(path: &Path, namespace: Option<&str>) -> Result<Option<Self>> {
-        let read = open(path).and_then(|file| file.map(|file| Self::take(file, namespace)).transpose());
+        let read =
+            open(path).and_then(|file| file.map(|file| Self::take(file, namespace)).transpose());
         let read = read.at("cannot use", path)?;
-        Ok(read.map(|credentials| Self { path: path.to_owned(), ..credentials }))
+        Ok(read.map(|credentials| Self {
+            path: path.to_owned(),
+            ..credentials
+        }))
     }
 
     /// Reads credentials of the run in `namespace`, or of any run.
@@ -229,13 +239,18 @@ impl Credentials {
     /// Adds the authority of the run, so that seals can be checked where the run was not started.
     #[must_use]
     pub(crate) fn with_authority(self, run: &str, authority: KnownAuthority) -> Self {
-        Self { run: run.to_owned(), authority: authority.certificate, ..self }
+        Self {
+            run: run.to_owned(),
+            authority: authority.certificate,
+            ..self
+        }
     }
 
     /// The authority of `run`, if the file has it.
     pub(crate) fn authority(&self, run: &str) -> Option<KnownAuthority> {
-        let is_of_run =
-            !self.authority.is_empty() && self.run == run && ensure_authority(run, &self.authority).is_ok();
+        let is_of_run = !self.authority.is_empty()
+            && self.run == run
+            && ensure_authority(run, &self.authority).is_ok();
         is_of_run.then(|| KnownAuthority {
             path: self.path.clone(),
             certificate: self.authority.clone(),
@@ -254,7 +269,10 @@ impl Credentials {
             ..kube::Config::plain(self.host_address.trim_end_matches('/'))
         };
         let client = Client::new(config, stop)?.once(REQUEST_TIMEOUT);
-        Ok(StatusSource::service(client, clock::parse_rfc3339(&self.created_at)))
+        Ok(StatusSource::service(
+            client,
+            clock::parse_rfc3339(&self.created_at),
+        ))
     }
 }
 
@@ -269,7 +287,10 @@ pub(crate) fn reserve(path: &Path) -> Result<NewFile> {
                 "the file exists but does not contain credentials of a status service; name another file with --credentials"
             );
         }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
         Ok(NewFile::create(path, 0o600)?)
     };
@@ -278,19 +299,31 @@ pub(crate) fn reserve(path: &Path) -> Result<NewFile> {
 
 /// Address of a service; none if unknown yet.
 fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String>> {
-    let known =
-        |value: &Value| value.as_str().filter(|host| !host.is_empty() && *host != "None").map(str::to_owned);
-    let (mut port, status) = (i64::from(STATUS_PORT), &service["status"]["loadBalancer"]["ingress"][0]);
+    let known = |value: &Value| {
+        value
+            .as_str()
+            .filter(|host| !host.is_empty() && *host != "None")
+            .map(str::to_owned)
+    };
+    let (mut port, status) = (
+        i64::from(STATUS_PORT),
+        &service["status"]["loadBalancer"]["ingress"][0],
+    );
     let host = match kind {
         "NodePort" => {
-            let Some(number) = service["spec"]["ports"][0]["nodePort"].as_i64() else { return Ok(None) };
+            let Some(number) = service["spec"]["ports"][0]["nodePort"].as_i64() else {
+                return Ok(None);
+            };
             port = number;
             let nodes = client
                 .list(&Resource::NODES, "", &Selector::all())
                 .context("looking for a node's address")?;
             let of = |kind: &str| {
-                let mut all = nodes.iter().flat_map(|node| node["status"]["addresses"].items());
-                all.find(|address| address["type"] == kind).and_then(|found| known(&found["address"]))
+                let mut all = nodes
+                    .iter()
+                    .flat_map(|node| node["status"]["addresses"].items());
+                all.find(|address| address["type"] == kind)
+                    .and_then(|found| known(&found["address"]))
             };
             of("ExternalIP").or_else(|| of("InternalIP"))
         }
@@ -302,7 +335,9 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
 
 /// Opens a file that only this user can have written; `None` if it does not exist.
 fn open(path: &Path) -> Result<Option<impl Read>> {
-    let Some(about) = base::found(fs::symlink_metadata(path))? else { return Ok(None) };
+    let Some(about) = base::found(fs::symlink_metadata(path))? else {
+        return Ok(None);
+    };
     trusted(&about)?;
     let file = OpenOptions::new().read(true).no_follow().open(path)?;
     trusted(&file.metadata()?)?;
@@ -316,9 +351,13 @@ fn trusted(about: &fs::Metadata) -> Result<()> {
     }
     match sys::exposed(about) {
         None => Ok(()),
-        Some(Exposed::Owner) => bail!("it belongs to another user; name another file with --credentials"),
+        Some(Exposed::Owner) => {
+            bail!("it belongs to another user; name another file with --credentials")
+        }
         Some(Exposed::Mode) => {
-            bail!("others may read or write it; remove it, or restrict it to its owner with `chmod 600`")
+            bail!(
+                "others may read or write it; remove it, or restrict it to its owner with `chmod 600`"
+            )
         }
     }
 }
@@ -338,15 +377,26 @@ mod tests {
         api.put("/api/v1/namespaces/ns", json!({}));
         api.put(&path, json!({"spec": {"type": BALANCER}}));
         let error = format!("{:#}", reached().unwrap_err());
-        assert!(error.contains("the cluster may have no LoadBalancer"), "{error}");
+        assert!(
+            error.contains("the cluster may have no LoadBalancer"),
+            "{error}"
+        );
 
-        api.merge(&path, &json!({"spec": {"ports": [{"port": STATUS_PORT, "nodePort": 30_443}]}}));
-        let addresses =
-            json!([{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "fd00::7"}]);
-        api.put("/api/v1/nodes/n", json!({"status": {"addresses": addresses}}));
+        api.merge(
+            &path,
+            &json!({"spec": {"ports": [{"port": STATUS_PORT, "nodePort": 30_443}]}}),
+        );
+        let addresses = json!([{"type": "Hostname", "address": "n"}, {"type": "InternalIP", "address": "fd00::7"}]);
+        api.put(
+            "/api/v1/nodes/n",
+            json!({"status": {"addresses": addresses}}),
+        );
         assert_eq!(reached().unwrap(), "[fd00::7]:30443");
 
-        api.merge(&path, &json!({"status": {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}}}));
+        api.merge(
+            &path,
+            &json!({"status": {"loadBalancer": {"ingress": [{"hostname": "lb.example"}]}}}),
+        );
         assert_eq!(reached().unwrap(), "lb.example:8443");
     }
 
@@ -372,7 +422,10 @@ mod tests {
     /// The credentials of a file as they were written.
     fn read(path: &Path) -> Result<Option<Credentials>> {
         let read = Credentials::read(path, Some("ns"))?;
-        Ok(read.map(|credentials| Credentials { path: PathBuf::new(), ..credentials }))
+        Ok(read.map(|credentials| Credentials {
+            path: PathBuf::new(),
+            ..credentials
+        }))
     }
 
     #[test]
@@ -390,7 +443,11 @@ mod tests {
         assert_eq!(credentials().authority(""), None, "an older file");
         let forged = Authority::new(MAX_FILE_AGE).unwrap().certificate_pem();
         let forged = credentials().with_authority(&run, known(&forged));
-        assert_eq!(forged.authority(&run), None, "the run is derived from another key");
+        assert_eq!(
+            forged.authority(&run),
+            None,
+            "the run is derived from another key"
+        );
     }
 
     #[cfg(unix)] // its links and modes
@@ -412,7 +469,10 @@ mod tests {
         let other = folder.join("other.json");
         fs::write(&other, "{}").unwrap();
         sys::set_mode(&other, 0o600).unwrap();
-        assert!(write(&credentials(), &other).is_err(), "a file of another kind is kept");
+        assert!(
+            write(&credentials(), &other).is_err(),
+            "a file of another kind is kept"
+        );
         assert_eq!(fs::read_to_string(&other).unwrap(), "{}");
     }
 
@@ -421,16 +481,29 @@ mod tests {
         let folder = base::temp::Folder::new().unwrap();
         let (path, own) = (folder.join("f.json"), credentials());
         write(&own, &path).unwrap();
-        let newer = Credentials { host_address: "https://10.0.0.2:8443/".into(), ..credentials() };
+        let newer = Credentials {
+            host_address: "https://10.0.0.2:8443/".into(),
+            ..credentials()
+        };
         let file = reserve(&path).unwrap();
         assert_eq!(read(&path).unwrap(), Some(own));
         newer.write(file).unwrap();
         assert_eq!(read(&path).unwrap(), Some(newer));
         drop(reserve(&path).unwrap());
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "an unused reservation leaves no file");
+        assert_eq!(
+            fs::read_dir(&folder).unwrap().count(),
+            1,
+            "an unused reservation leaves no file"
+        );
         let missing = folder.join("missing/f.json");
-        let error = reserve(&missing).err().map(|error| format!("{error:#}")).unwrap_or_default();
-        assert!(error.contains("missing` is not a folder") && !folder.join("missing").exists(), "{error}");
+        let error = reserve(&missing)
+            .err()
+            .map(|error| format!("{error:#}"))
+            .unwrap_or_default();
+        assert!(
+            error.contains("missing` is not a folder") && !folder.join("missing").exists(),
+            "{error}"
+        );
     }
 
     #[test]
@@ -438,24 +511,42 @@ mod tests {
         let at = |seconds: i64| {
             let offset = Duration::from_secs(seconds.unsigned_abs());
             let now = SystemTime::now();
-            let created_at = clock::rfc3339(if seconds < 0 { now - offset } else { now + offset });
-            serde_json::to_string(&Credentials { created_at, ..credentials() }).unwrap()
+            let created_at = clock::rfc3339(if seconds < 0 {
+                now - offset
+            } else {
+                now + offset
+            });
+            serde_json::to_string(&Credentials {
+                created_at,
+                ..credentials()
+            })
+            .unwrap()
         };
-        let empty =
-            serde_json::to_string(&Credentials { host_address: String::new(), ..credentials() }).unwrap();
+        let empty = serde_json::to_string(&Credentials {
+            host_address: String::new(),
+            ..credentials()
+        })
+        .unwrap();
         for (text, namespace, words) in [
             (at(0), "ns", ""),
             (at(-47 * 3_600), "ns", ""),
             (at(240), "ns", ""),
             (at(-48 * 3_600), "ns", "expired after 48 hours"),
             (at(400), "ns", "in the future; check the clock"),
-            (at(0), "other", "belong to the run in namespace `ns`, not `other`; add `-n ns`"),
+            (
+                at(0),
+                "other",
+                "belong to the run in namespace `ns`, not `other`; add `-n ns`",
+            ),
             (empty, "ns", "`host_address` is empty"),
             ("{}".into(), "ns", "missing field `host_address`"),
         ] {
             match Credentials::take(text.as_bytes(), Some(namespace)) {
                 Ok(_) => assert_eq!(words, "", "{text}"),
-                Err(error) => assert!(!words.is_empty() && error.to_string().contains(words), "{error:#}"),
+                Err(error) => assert!(
+                    !words.is_empty() && error.to_string().contains(words),
+                    "{error:#}"
+                ),
             }
         }
     }

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::names::{AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim};
+use crate::names::{
+    AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim,
+};
 use crate::verdict::RunEnd;
 use crate::{remedies, status};
 use base::clock;
@@ -19,7 +21,12 @@ use base::kube::{Client, Error, Event, Method, Object as _, Request, Resource, S
 use base::stop::{Stop, StopOnDrop};
 
 /// Waiting reasons of a container without image.
-const NO_IMAGE: [&str; 4] = ["ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName"];
+const NO_IMAGE: [&str; 4] = [
+    "ImagePullBackOff",
+    "ErrImagePull",
+    "ErrImageNeverPull",
+    "InvalidImageName",
+];
 /// Other waiting reasons that rarely resolve by themselves.
 const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
 /// Time limits for a stuck aggregator: the cause may be repaired, but an image missing from its registry never
@@ -68,20 +75,32 @@ pub(crate) enum RunState {
 impl RunState {
     /// Reads the state from a pod.
     pub(crate) fn of(pod: &Value) -> Self {
-        let phase = pod["status"]["phase"].as_str().unwrap_or("Pending").to_owned();
+        let phase = pod["status"]["phase"]
+            .as_str()
+            .unwrap_or("Pending")
+            .to_owned();
         let annotation = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let mut reasons = Reasons::default();
         let annotation = annotation.filter(|_| matches!(&*phase, "Running" | "Succeeded"));
         let message = match annotation.map(status::Run::parse) {
             Some(Ok(run)) if phase == "Succeeded" && !RunEnd::of(&run).is_over() => {
-                return Self::lost(pod, "the aggregator's pod ended before the end of the run was published");
+                return Self::lost(
+                    pod,
+                    "the aggregator's pod ended before the end of the run was published",
+                );
             }
             Some(Ok(run)) => {
-                let started = pod["metadata"]["creationTimestamp"].as_str().and_then(clock::parse_rfc3339);
+                let started = pod["metadata"]["creationTimestamp"]
+                    .as_str()
+                    .and_then(clock::parse_rfc3339);
                 return Self::Told(status::Run { started, ..run });
             }
-            Some(Err(error)) => format!("the status on the aggregator's pod cannot be read: {error}"),
-            None if phase == "Succeeded" => "the aggregator has ended without reporting its status".into(),
+            Some(Err(error)) => {
+                format!("the status on the aggregator's pod cannot be read: {error}")
+            }
+            None if phase == "Succeeded" => {
+                "the aggregator has ended without reporting its status".into()
+            }
             None => {
                 reasons = Reasons::of(pod);
                 let because = reasons.texts.join("; ");
@@ -94,21 +113,37 @@ impl RunState {
                 }
             }
         };
-        let Reasons { stuck, no_image, image, .. } = reasons;
+        let Reasons {
+            stuck,
+            no_image,
+            image,
+            ..
+        } = reasons;
         let local = image.filter(|image| remedies::is_local_image(image));
         let message = match &local {
             Some(image) => format!("{message}\n{}", remedies::load_commands(image)),
             None => remedies::advised(&message),
         };
-        let stuck = stuck.then_some(if local.is_some() { NO_REGISTRY_TIMEOUT } else { STUCK_TIMEOUT });
-        Self::Silent { no_image: no_image.filter(|_| phase == "Pending"), phase, message, stuck }
+        let stuck = stuck.then_some(if local.is_some() {
+            NO_REGISTRY_TIMEOUT
+        } else {
+            STUCK_TIMEOUT
+        });
+        Self::Silent {
+            no_image: no_image.filter(|_| phase == "Pending"),
+            phase,
+            message,
+            stuck,
+        }
     }
 
     /// Whether the run counts as failed in a single query.
     pub(crate) fn has_failed(&self) -> bool {
         match self {
             Self::Told(run) => RunEnd::of(run) == RunEnd::Failed,
-            Self::Silent { no_image: Some(_), .. } => true,
+            Self::Silent {
+                no_image: Some(_), ..
+            } => true,
             _ => self.is_over(),
         }
     }
@@ -176,11 +211,13 @@ impl RunState {
             },
         };
         if is_deleted {
-            let why = format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
+            let why =
+                format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
             return Self::lost(pod, &why);
         }
         let results = claim(pod).map_or("it".into(), |claim| format!("the volume claim `{claim}`"));
-        let problem = format!("the aggregator's node `{node}` {unready}; the results are on {results}");
+        let problem =
+            format!("the aggregator's node `{node}` {unready}; the results are on {results}");
         match &mut state {
             Self::Told(run) => run.message = Some(problem),
             Self::Silent { message, .. } => *message = problem,
@@ -220,11 +257,15 @@ enum NodeProblem {
 impl NodeProblem {
     /// The problem of the pod's node; none if the node cannot be read.
     fn of(client: &Client, pod: &Value) -> Option<Self> {
-        let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
+        let name = pod["spec"]["nodeName"]
+            .as_str()
+            .filter(|name| !name.is_empty())?;
         match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
             Ok(node) => {
                 let ready = node.condition("Ready")?;
-                let since = ready["lastTransitionTime"].as_str().and_then(clock::parse_rfc3339);
+                let since = ready["lastTransitionTime"]
+                    .as_str()
+                    .and_then(clock::parse_rfc3339);
                 (ready["status"] != "True").then_some(Self::NotReady(since))
             }
             Err(error) => error.is_not_found().then_some(Self::Gone),
@@ -234,7 +275,10 @@ impl NodeProblem {
 
 /// The aggregator's pod as it would be created, from the time when it ran; only if its results are on a volume claim.
 pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
-    let map = client.once(NODE_TIMEOUT).get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP).ok()?;
+    let map = client
+        .once(NODE_TIMEOUT)
+        .get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP)
+        .ok()?;
     let mut pod: Value = base::json::from_slice(map["data"][POD_KEY].as_str()?.as_bytes()).ok()?;
     pod["metadata"]["namespace"] = namespace.into();
     claim(&pod).is_some().then_some(pod)
@@ -255,31 +299,48 @@ impl Reasons {
     fn of(pod: &Value) -> Self {
         let mut found = Self::default();
         let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
-            (Some(reason), Some(message)) if !message.is_empty() => Some(format!("{reason}: {message}")),
+            (Some(reason), Some(message)) if !message.is_empty() => {
+                Some(format!("{reason}: {message}"))
+            }
             (reason, message) => reason.or(message).map(str::to_owned),
         };
         let status = &pod["status"];
-        found.texts.extend(both(&status["reason"], &status["message"]));
+        found
+            .texts
+            .extend(both(&status["reason"], &status["message"]));
         for condition in status["conditions"].items() {
             // A pod that the control plane deleted, such as one of a lost node, has no other reason.
             let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
                 || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
-            found.texts.extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
+            found
+                .texts
+                .extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
         }
-        let containers = status["initContainerStatuses"].items().chain(status["containerStatuses"].items());
+        let containers = status["initContainerStatuses"]
+            .items()
+            .chain(status["containerStatuses"].items());
         for container in containers {
             let name = container["name"].text();
             let waiting = &container["state"]["waiting"];
             let reason = waiting["reason"].text();
             if NO_IMAGE.contains(&reason) {
-                found.no_image.get_or_insert_with(|| waiting["message"].text().to_owned());
-                found.image = found.image.or_else(|| container["image"].as_str().map(str::to_owned));
+                found
+                    .no_image
+                    .get_or_insert_with(|| waiting["message"].text().to_owned());
+                found.image = found
+                    .image
+                    .or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
             for state in [waiting, &container["state"]["terminated"]] {
                 if let Some(reason) = both(&state["reason"], &state["message"]) {
-                    let code = state["exitCode"].as_i64().map(|code| format!(", exit code {code}"));
-                    found.texts.push(format!("container {name}: {reason}{}", code.unwrap_or_default()));
+                    let code = state["exitCode"]
+                        .as_i64()
+                        .map(|code| format!(", exit code {code}"));
+                    found.texts.push(format!(
+                        "container {name}: {reason}{}",
+                        code.unwrap_or_default()
+                    ));
                 }
             }
         }
@@ -291,17 +352,24 @@ impl Reasons {
 pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Error> {
     for labels in AGGREGATOR_SELECTORS {
         let (mut first, mut count) = (None, 0);
-        client.each(&Resource::PODS, namespace, &Selector::labels(labels), &mut |pod| {
-            count += 1;
-            ensure!(
-                count <= MAX_AGGREGATORS,
-                "more than {MAX_AGGREGATORS} pods in namespace {namespace} are aggregators"
-            );
-            first.get_or_insert(pod);
-            Ok(())
-        })?;
+        client.each(
+            &Resource::PODS,
+            namespace,
+            &Selector::labels(labels),
+            &mut |pod| {
+                count += 1;
+                ensure!(
+                    count <= MAX_AGGREGATORS,
+                    "more than {MAX_AGGREGATORS} pods in namespace {namespace} are aggregators"
+                );
+                first.get_or_insert(pod);
+                Ok(())
+            },
+        )?;
         if count > 1 {
-            log::warn!("{count} aggregator pods are in namespace {namespace}; the first one is asked");
+            log::warn!(
+                "{count} aggregator pods are in namespace {namespace}; the first one is asked"
+            );
         }
         if first.is_some() {
             return Ok(first);
@@ -323,17 +391,28 @@ pub(crate) struct StatusSource {
 impl StatusSource {
     /// The annotation of the aggregator's pod.
     pub(crate) fn pod(client: Client) -> Self {
-        Self { client, is_service: false, started: None }
+        Self {
+            client,
+            is_service: false,
+            started: None,
+        }
     }
 
     /// The run's status service, which needs no access to the cluster.
     pub(super) fn service(client: Client, started: Option<SystemTime>) -> Self {
-        Self { client, is_service: true, started }
+        Self {
+            client,
+            is_service: true,
+            started,
+        }
     }
 
     /// The same source, stopped by `stop`.
     pub(crate) fn under(&self, stop: &Stop) -> Self {
-        Self { client: self.client.under(stop), ..self.clone() }
+        Self {
+            client: self.client.under(stop),
+            ..self.clone()
+        }
     }
 
     /// The stop of the source.
@@ -376,14 +455,24 @@ impl StatusSource {
             }
             answer => serde_json::from_value::<status::Run>(answer?)?,
         };
-        Ok(status::Run { started: self.started, ..run })
+        Ok(status::Run {
+            started: self.started,
+            ..run
+        })
     }
 
     /// Fails if the service does not respond within `limit`.
     pub(crate) fn probe(&self, limit: Duration) -> Result<()> {
-        match self.stop().within(limit, |over| self.under(over).status())? {
+        match self
+            .stop()
+            .within(limit, |over| self.under(over).status())?
+        {
             Err(error) if matches!(error.downcast_ref(), Some(Error::Stopped)) => {
-                bail!("`{}` did not answer within {}", self.client.config().server, clock::duration(limit))
+                bail!(
+                    "`{}` did not answer within {}",
+                    self.client.config().server,
+                    clock::duration(limit)
+                )
             }
             answered => answered.map(drop),
         }
@@ -395,10 +484,13 @@ impl StatusSource {
         ending: &str,
         range: Option<(u64, &str)>,
     ) -> Result<impl Read + use<>, Error> {
-        let mut request = Request::raw(Method::GET, format!("/results{ending}")).header("accept", "*/*");
+        let mut request =
+            Request::raw(Method::GET, format!("/results{ending}")).header("accept", "*/*");
         if let Some((start, sha256)) = range {
             let tag = format!("\"{sha256}\"");
-            request = request.header("range", format!("bytes={start}-")).header("if-range", tag);
+            request = request
+                .header("range", format!("bytes={start}-"))
+                .header("if-range", tag);
         }
         self.client.stream(&request, Some(SILENCE_TIMEOUT))
     }
@@ -419,9 +511,9 @@ impl StatusSource {
                 }
                 Err(_) if self.stop().stopped() => break,
                 Err(error) if answered.elapsed() > OUTAGE_LIMIT => {
-                    return Err(
-                        error.context("the run's status service is gone, and the run probably with it")
-                    );
+                    return Err(error.context(
+                        "the run's status service is gone, and the run probably with it",
+                    ));
                 }
                 Err(error) if !std::mem::replace(&mut reported, true) => {
                     log::warn!("the run's status service does not answer, retrying: {error:#}");
@@ -444,14 +536,20 @@ fn read(client: &Client, namespace: &str) -> Result<RunState> {
         return Ok(lost);
     }
     match client.get(&Resource::NAMESPACES, "", namespace) {
-        Err(error) if error.is_not_found() => {
-            Err(anyhow!("namespace `{namespace}` does not exist; name the namespace of the run with `-n`"))
-        }
-        _ => Err(anyhow!("namespace `{namespace}` has no run; start one with `sonobuoy run`")),
+        Err(error) if error.is_not_found() => Err(anyhow!(
+            "namespace `{namespace}` does not exist; name the namespace of the run with `-n`"
+        )),
+        _ => Err(anyhow!(
+            "namespace `{namespace}` has no run; start one with `sonobuoy run`"
+        )),
     }
 }
 
-fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<RunState>) -> bool) -> Result<()> {
+fn follow(
+    client: &Client,
+    namespace: &str,
+    mut told: impl FnMut(Option<RunState>) -> bool,
+) -> Result<()> {
     // Older aggregators are found by name.
     let selector = match find(client, namespace) {
         Ok(Some(pod)) => Selector::name(pod.name()),
@@ -464,10 +562,17 @@ fn follow(client: &Client, namespace: &str, mut told: impl FnMut(Option<RunState
         Err(error) => return Err(error).context("looking for the aggregator"),
     };
     let over = client.stop().child();
-    let watch = client.under(&over).watch(&Resource::PODS, namespace, &selector);
+    let watch = client
+        .under(&over)
+        .watch(&Resource::PODS, namespace, &selector);
     let (sender, events) = sync_channel(1);
     thread::scope(|scope| {
-        let send = move || watch.map(|event| sender.send(event)).take_while(Result::is_ok).for_each(drop);
+        let send = move || {
+            watch
+                .map(|event| sender.send(event))
+                .take_while(Result::is_ok)
+                .for_each(drop)
+        };
         base::thread("aggregator").spawn_scoped(scope, send)?;
         // The watch ends before its thread is joined.
         let (events, _over) = (events, StopOnDrop(&over));
@@ -520,7 +625,11 @@ mod tests {
         let state = RunState::of(pod);
         let document = state.document();
         let said = document.message.or(document.error).unwrap_or_default();
-        assert_eq!((&*document.status, state.is_over()), (status, over), "{pod}");
+        assert_eq!(
+            (&*document.status, state.is_over()),
+            (status, over),
+            "{pod}"
+        );
         assert_eq!(said, words, "{pod}");
     }
 
@@ -528,10 +637,18 @@ mod tests {
     fn every_state_of_a_pod_is_described() {
         let pod = |phase: &str, more: Value| {
             let mut pod = json!({"metadata": {}, "status": {"phase": phase}});
-            pod["status"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            pod["status"]
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
             pod
         };
-        check(&pod("Pending", json!({})), "running", "the aggregator's pod is Pending", false);
+        check(
+            &pod("Pending", json!({})),
+            "running",
+            "the aggregator's pod is Pending",
+            false,
+        );
         check(
             &pod(
                 "Pending",
@@ -572,7 +689,12 @@ mod tests {
             "the aggregator's pod is Failed: DeletionByPodGC: node is gone",
             true,
         );
-        check(&pod("Unknown", json!({})), "failed", "the aggregator's pod is Unknown", true);
+        check(
+            &pod("Unknown", json!({})),
+            "failed",
+            "the aggregator's pod is Unknown",
+            true,
+        );
         let words = "the aggregator has ended without reporting its status";
         check(&pod("Succeeded", json!({})), "failed", words, true);
     }
@@ -581,13 +703,20 @@ mod tests {
     fn annotation_is_valid_while_the_pod_runs() {
         let annotated = |phase: &str, text: &str| json!({"metadata": {"annotations": {(ANNOTATION_STATUS): text}}, "status": {"phase": phase}});
         let text = serde_json::to_string(&status::Run::default()).unwrap();
-        assert_eq!(RunState::of(&annotated("Running", &text)), RunState::Told(status::Run::default()));
+        assert_eq!(
+            RunState::of(&annotated("Running", &text)),
+            RunState::Told(status::Run::default())
+        );
         let lost = RunState::of(&annotated("Succeeded", &text));
         assert!(matches!(lost, RunState::Lost(_)) && lost.is_over() && lost.has_failed());
         let text_of = |status: &str, upload: Option<&str>| {
             let upload = upload.map(str::to_owned);
-            serde_json::to_string(&status::Run { status: status.into(), upload, ..status::Run::default() })
-                .unwrap()
+            serde_json::to_string(&status::Run {
+                status: status.into(),
+                upload,
+                ..status::Run::default()
+            })
+            .unwrap()
         };
         for (status, upload, is_over) in [
             ("running", None, false),
@@ -598,13 +727,24 @@ mod tests {
             ("failed", None, true),
         ] {
             let state = RunState::of(&annotated("Succeeded", &text_of(status, upload)));
-            assert_eq!(matches!(state, RunState::Told(_)), is_over, "{status} {upload:?}");
+            assert_eq!(
+                matches!(state, RunState::Told(_)),
+                is_over,
+                "{status} {upload:?}"
+            );
         }
         let failed = RunState::of(&annotated("Failed", &text));
         assert!(matches!(failed, RunState::Silent { .. }) && failed.is_over());
         // The next status may be readable.
         let unreadable = RunState::of(&annotated("Running", "{"));
-        assert!(matches!(unreadable, RunState::Silent { stuck: None, no_image: None, .. }));
+        assert!(matches!(
+            unreadable,
+            RunState::Silent {
+                stuck: None,
+                no_image: None,
+                ..
+            }
+        ));
         assert!(!unreadable.is_over());
     }
 }

@@ -17,8 +17,8 @@ use super::facts::FactTables;
 use super::files::{ContentReader, ExtractedFiles};
 use super::survey::Survey;
 use crate::layout::{
-    self, CONFIG, EXCLUDED, HEALTH, INFO, META, PARTIAL, PLUGINS, QUERY_ERRORS, RECEIVED, RESOURCES, RUN_LOG,
-    SERVER_VERSION, WHY,
+    self, CONFIG, EXCLUDED, HEALTH, INFO, META, PARTIAL, PLUGINS, QUERY_ERRORS, RECEIVED,
+    RESOURCES, RUN_LOG, SERVER_VERSION, WHY,
 };
 use base::Joined as _;
 use base::archive::{Gunzip, Kind, Limits, Reader};
@@ -31,8 +31,18 @@ use base::temp;
 const MAX_PLUGINS: usize = 10_000;
 
 /// Files that describe the whole run.
-const ABOUT: [&str; 10] =
-    [INFO, PARTIAL, CONFIG, RUN_LOG, SERVER_VERSION, HEALTH, QUERY_ERRORS, RECEIVED, WHY, EXCLUDED];
+const ABOUT: [&str; 10] = [
+    INFO,
+    PARTIAL,
+    CONFIG,
+    RUN_LOG,
+    SERVER_VERSION,
+    HEALTH,
+    QUERY_ERRORS,
+    RECEIVED,
+    WHY,
+    EXCLUDED,
+];
 
 /// The name of the health of the cluster in the list of plugins.
 pub(super) const HEALTH_NAME: &str = "sonobuoy";
@@ -85,7 +95,13 @@ impl OpenedArchive {
                     // Without plugins, everything is read.
                     let never = plugins.is_empty().then(String::new);
                     let trees = plugins.iter().map(|name| layout::tree(name));
-                    missing = Some(never.into_iter().chain([HEALTH.into()]).chain(trees).collect());
+                    missing = Some(
+                        never
+                            .into_iter()
+                            .chain([HEALTH.into()])
+                            .chain(trees)
+                            .collect(),
+                    );
                 }
                 if let Some(missing) = &mut missing {
                     while missing.pop_if(|name| files.has(name)).is_some() {}
@@ -122,7 +138,12 @@ impl OpenedArchive {
         let mut plugins = listed(&files)?;
         if let Some(plugin) = plugin.map(str::to_owned) {
             if plugin != HEALTH_NAME && !has_tree(&plugin) {
-                let known = match files.folders(PLUGINS).into_iter().filter(has_tree).joined(", ") {
+                let known = match files
+                    .folders(PLUGINS)
+                    .into_iter()
+                    .filter(has_tree)
+                    .joined(", ")
+                {
                     none if none.is_empty() => "no results of any plugin".into(),
                     known => format!("results of {known}"),
                 };
@@ -134,7 +155,11 @@ impl OpenedArchive {
                 // Only a snapshot without a run has no plugins, but has the health of the cluster.
                 !plugins.is_empty() || files.has(QUERY_ERRORS),
                 "no plugins specified by either the --plugin flag or tarball metadata{}",
-                if files.has(INFO) || files.has(CONFIG) { "" } else { "; it is not a Sonobuoy archive" }
+                if files.has(INFO) || files.has(CONFIG) {
+                    ""
+                } else {
+                    "; it is not a Sonobuoy archive"
+                }
             );
             plugins.push(HEALTH_NAME.into());
         } else {
@@ -143,11 +168,19 @@ impl OpenedArchive {
             ensure!(
                 !plugins.is_empty()
                     || has_objects
-                    || [QUERY_ERRORS, HEALTH, WHY].iter().any(|name| files.has(name)),
+                    || [QUERY_ERRORS, HEALTH, WHY]
+                        .iter()
+                        .any(|name| files.has(name)),
                 "it contains neither results nor a snapshot of a cluster; it is not a Sonobuoy archive"
             );
         }
-        Ok(Self { source, files, plugins, survey, facts })
+        Ok(Self {
+            source,
+            files,
+            plugins,
+            survey,
+            facts,
+        })
     }
 
     /// Opens the tree of a plugin.
@@ -164,7 +197,9 @@ fn listed(files: &ExtractedFiles) -> Result<Vec<String>> {
     struct Info {
         plugins: Option<Vec<String>>,
     }
-    let Some(bytes) = files.small(INFO)? else { return Ok(Vec::new()) };
+    let Some(bytes) = files.small(INFO)? else {
+        return Ok(Vec::new());
+    };
     let info = Option::<Info>::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
         .map_err(|error| anyhow!("`{INFO}`: {error}"))?;
     distinct(info.and_then(|info| info.plugins).unwrap_or_default())
@@ -185,7 +220,11 @@ fn distinct(mut plugins: Vec<String>) -> Result<Vec<String>> {
 const LATEST: &str = "latest";
 
 /// Far beyond what an aggregator's disk holds: 5,000 nodes with 1,000 files each.
-const LIMITS: Limits = Limits { entries: 10_000_000, total: 100 << 30, file: 100 << 30 };
+const LIMITS: Limits = Limits {
+    entries: 10_000_000,
+    total: 100 << 30,
+    file: 100 << 30,
+};
 
 /// Longer than any path of a system; reports repeat names, so long ones would exhaust memory.
 const MAX_NAME_BYTES: usize = 4 << 10;
@@ -197,27 +236,45 @@ pub(crate) fn locate(name: &str) -> Result<String> {
         LATEST if !Path::new(name).exists() => Path::new("."),
         name => Path::new(name),
     };
-    let is_unpacked = || [META, PLUGINS, RESOURCES].iter().any(|part| folder.join(part).exists());
+    let is_unpacked = || {
+        [META, PLUGINS, RESOURCES]
+            .iter()
+            .any(|part| folder.join(part).exists())
+    };
     if name == "-" || !folder.is_dir() || is_unpacked() {
         return Ok(name.to_owned());
     }
     let newest = archives(folder)?.into_iter().next().with_context(|| {
-        format!("no `*_sonobuoy_*.tar.gz` in `{}`; `sonobuoy retrieve` fetches one", folder.display())
+        format!(
+            "no `*_sonobuoy_*.tar.gz` in `{}`; `sonobuoy retrieve` fetches one",
+            folder.display()
+        )
     })?;
-    Ok(if folder == Path::new(".") { newest } else { folder.join(newest).display().to_string() })
+    Ok(if folder == Path::new(".") {
+        newest
+    } else {
+        folder.join(newest).display().to_string()
+    })
 }
 
 /// The names of the archives in a folder, newest first.
 pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
-    let names = entries(folder)?.into_iter().filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<_> = names.filter(|name| layout::run_of_archive(name).is_some()).collect();
+    let names = entries(folder)?
+        .into_iter()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<_> = names
+        .filter(|name| layout::run_of_archive(name).is_some())
+        .collect();
     names.sort_by_cached_key(|name| Reverse(Age::of(&folder.join(name))));
     Ok(names)
 }
 
 /// The newest of some archives.
 pub(crate) fn newest(paths: &[PathBuf]) -> Option<&Path> {
-    paths.iter().max_by_key(|path| Age::of(path)).map(PathBuf::as_path)
+    paths
+        .iter()
+        .max_by_key(|path| Age::of(path))
+        .map(PathBuf::as_path)
 }
 
 /// What orders archives from the oldest to the newest. Their names state the minute in which their runs began; within a
@@ -231,9 +288,15 @@ struct Age {
 
 impl Age {
     fn of(path: &Path) -> Self {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         Self {
-            minute: layout::start_of_archive(&name).unwrap_or_default().to_owned(),
+            minute: layout::start_of_archive(&name)
+                .unwrap_or_default()
+                .to_owned(),
             modified: path.metadata().and_then(|about| about.modified()).ok(),
             name,
         }
@@ -269,18 +332,30 @@ impl ArchiveSource {
     /// Opens the source of a name, as resolved by [`locate`]; `-` is standard input.
     pub(crate) fn open(name: &str) -> Result<Self> {
         if name == "-" {
-            return Ok(Self { archive: Some(standard_input()?), label: "standard input".into() });
+            return Ok(Self {
+                archive: Some(standard_input()?),
+                label: "standard input".into(),
+            });
         }
         let label = locate(name)?;
-        let meta = fs::metadata(&label)
-            .map_err(|error| anyhow!("stat {name}: {}{}", reason(&error), near::hint(name, [LATEST])))?;
+        let meta = fs::metadata(&label).map_err(|error| {
+            anyhow!(
+                "stat {name}: {}{}",
+                reason(&error),
+                near::hint(name, [LATEST])
+            )
+        })?;
         // An archive is read several times.
         ensure!(
             meta.is_dir() || meta.is_file(),
             "it is neither a file nor a folder; `-` reads an archive from standard input"
         );
-        let open = || File::open(&label).map_err(|error| anyhow!("open {label}: {}", reason(&error)));
-        Ok(Self { archive: (!meta.is_dir()).then(open).transpose()?, label })
+        let open =
+            || File::open(&label).map_err(|error| anyhow!("open {label}: {}", reason(&error)));
+        Ok(Self {
+            archive: (!meta.is_dir()).then(open).transpose()?,
+            label,
+        })
     }
 
     /// Passes every file to `visit`, with its size, in the order of the archive, or sorted for a folder; it selects the files to extract
@@ -300,7 +375,9 @@ impl ArchiveSource {
         let Some(archive) = &self.archive else {
             let folder = Path::new(&self.label);
             for name in names(folder)? {
-                let Some(mut file) = open_in(folder, &name)? else { continue };
+                let Some(mut file) = open_in(folder, &name)? else {
+                    continue;
+                };
                 if let PassAction::Stop = take(&name, file.metadata()?.len(), &mut file)? {
                     break;
                 }
@@ -342,7 +419,10 @@ fn reader(mut file: &File) -> Result<Reader<impl Read>> {
         "could not make a gzip reader: gzip: invalid header; it is not a Sonobuoy archive"
     );
     file.rewind()?;
-    Ok(Reader::new(Gunzip::new(BufReader::with_capacity(128 << 10, file)), LIMITS))
+    Ok(Reader::new(
+        Gunzip::new(BufReader::with_capacity(128 << 10, file)),
+        LIMITS,
+    ))
 }
 
 /// The error for a missing file, in the words of the original.
@@ -370,7 +450,9 @@ pub(crate) fn clean(name: &str) -> Option<String> {
 /// Opens a regular file of a folder; links to the outside count as missing.
 fn open_in(folder: &Path, name: &str) -> Result<Option<File>> {
     let path = folder.join(name);
-    let Some(real) = base::found(path.canonicalize()).at("cannot read", &path)? else { return Ok(None) };
+    let Some(real) = base::found(path.canonicalize()).at("cannot read", &path)? else {
+        return Ok(None);
+    };
     if !real.starts_with(folder.canonicalize()?) || !real.is_file() {
         return Ok(None);
     }
@@ -383,8 +465,17 @@ fn names(folder: &Path) -> Result<Vec<String>> {
     while let Some(below) = folders.pop() {
         for entry in entries(&folder.join(&below))? {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let name = if below.is_empty() { name } else { format!("{below}/{name}") };
-            if entry.file_type()?.is_dir() { &mut folders } else { &mut files }.push(name);
+            let name = if below.is_empty() {
+                name
+            } else {
+                format!("{below}/{name}")
+            };
+            if entry.file_type()?.is_dir() {
+                &mut folders
+            } else {
+                &mut files
+            }
+            .push(name);
         }
     }
     files.sort_unstable();
@@ -428,7 +519,11 @@ mod tests {
         fs::write(run.join(HEALTH), "null").unwrap();
         fs::write(run.join(layout::tree("p")), "name: p\nstatus: passed\n").unwrap();
         let path = folder.join("a.tar.gz");
-        base::archive::pack_file(&run, &path).unwrap().0.commit(false).unwrap();
+        base::archive::pack_file(&run, &path)
+            .unwrap()
+            .0
+            .commit(false)
+            .unwrap();
         let whole = fs::read(&path).unwrap();
         let mut wrong_sum = whole.clone();
         let at = whole.len() - 8;
@@ -455,7 +550,9 @@ mod tests {
         let headline = || {
             let name = folder.display().to_string();
             let opened = OpenedArchive::open(&name, None, Depth::Run).unwrap();
-            super::super::Report::read(&opened, None).unwrap().headline()
+            super::super::Report::read(&opened, None)
+                .unwrap()
+                .headline()
         };
         assert!(!headline().contains("the run continues"));
         fs::write(folder.join(PARTIAL), "").unwrap();

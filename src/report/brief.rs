@@ -32,12 +32,21 @@ fn values(report: &Report<'_>) -> Value {
             "skipped": skipped, "nodes": plugin.nodes.len(), "duration": plugin.duration, "error": plugin.error,
         })
     });
-    let groups = [("Why it failed", &report.causes), ("Undetermined results", &report.unknown_causes)];
-    let groups = groups.iter().filter(|(_, causes)| !causes.is_empty()).map(|(title, causes)| {
-        let further = causes.len().checked_sub(CAUSES + 1).map(|more| count(more + 1, "further cause"));
-        let causes = causes.iter().take(CAUSES).map(cause);
-        json!({"title": title, "causes": list(causes), "further": further})
-    });
+    let groups = [
+        ("Why it failed", &report.causes),
+        ("Undetermined results", &report.unknown_causes),
+    ];
+    let groups = groups
+        .iter()
+        .filter(|(_, causes)| !causes.is_empty())
+        .map(|(title, causes)| {
+            let further = causes
+                .len()
+                .checked_sub(CAUSES + 1)
+                .map(|more| count(more + 1, "further cause"));
+            let causes = causes.iter().take(CAUSES).map(cause);
+            json!({"title": title, "causes": list(causes), "further": further})
+        });
     json!({
         "headline": report.headline(), "duration": report.duration, "kubernetes": report.kubernetes_version,
         "why": list(report.why.iter().flat_map(Why::sentences)),
@@ -72,14 +81,23 @@ pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result
     let own = json!({
         "sign": sign, "archive": report.archive.rsplit('/').next(), "slowest": slowest,
     });
-    fill(include_str!("brief.md"), &[&values(report), &own], safe, out)
+    fill(
+        include_str!("brief.md"),
+        &[&values(report), &own],
+        safe,
+        out,
+    )
 }
 
 impl TextOutput<'_> {
     /// Writes a report whose causes are known as text.
     pub(crate) fn report(&mut self, report: &Report<'_>) -> Result<()> {
         let mut flaky = Vec::new();
-        for plugin in report.plugins.iter().filter(|plugin| plugin.counts.of(FLAKY) > 0) {
+        for plugin in report
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.counts.of(FLAKY) > 0)
+        {
             plugin.cases.each(|case| {
                 if case.status == FLAKY {
                     flaky.push(format!("{}: {}", plugin.name, plain(case.name)));
@@ -99,8 +117,10 @@ impl TextOutput<'_> {
             let nodes = nodes.iter().map(|(node, why)| format!("{node} ({why})"));
             json!({"plugin": plugin, "nodes": list(nodes)})
         });
-        let failed_e2e =
-            report.plugins.iter().any(|plugin| plugin.name == "e2e" && plugin.outcome() == Outcome::Failed);
+        let failed_e2e = report
+            .plugins
+            .iter()
+            .any(|plugin| plugin.name == "e2e" && plugin.outcome() == Outcome::Failed);
         let own = json!({
             "resumes": report.resumes, "flaky": flaky, "health": list(parts),
             "excluded": list(excluded), "archive": shell(report.archive),
@@ -111,7 +131,10 @@ impl TextOutput<'_> {
         write!(
             self.out,
             "{}  ",
-            self.paint(&format!("1;{}", colour(report.status.word()).unwrap_or_default()), &word)
+            self.paint(
+                &format!("1;{}", colour(report.status.word()).unwrap_or_default()),
+                &word
+            )
         )?;
         self.fill(include_str!("brief_head.txt"), &values)?;
         if !report.plugins.is_empty() {
@@ -122,7 +145,9 @@ impl TextOutput<'_> {
 
     fn plugins(&mut self, report: &Report<'_>) -> Result<()> {
         let plugins = report.by_severity();
-        let head = ["  PLUGIN", " STATUS", "PASSED", "FAILED", "SKIPPED", "NODES", "DURATION"];
+        let head = [
+            "  PLUGIN", " STATUS", "PASSED", "FAILED", "SKIPPED", "NODES", "DURATION",
+        ];
         let rows = plugins.iter().map(|plugin| {
             let of = |column| number(plugin.counts.of(column));
             let flaky = match of(FLAKY) {
@@ -135,8 +160,14 @@ impl TextOutput<'_> {
                 of(PASSED),
                 of(FAILED),
                 of(SKIPPED),
-                if plugin.nodes.is_empty() { "-".into() } else { number(plugin.nodes.len()) },
-                plugin.duration.map_or_else(|| "-".into(), |span| spoken(span.seconds())),
+                if plugin.nodes.is_empty() {
+                    "-".into()
+                } else {
+                    number(plugin.nodes.len())
+                },
+                plugin
+                    .duration
+                    .map_or_else(|| "-".into(), |span| spoken(span.seconds())),
             ]
         });
         let colours = plugins.iter().map(|plugin| match plugin.outcome() {

@@ -126,7 +126,11 @@ fn delivered<'r>(report: &'r Report<'_>) -> Delivered<'r> {
     let mut all = Delivered::new();
     for plugin in &report.plugins {
         for suite in &plugin.suites {
-            let failed = all.entry(plugin.name).or_default().entry(&*suite.name).or_default();
+            let failed = all
+                .entry(plugin.name)
+                .or_default()
+                .entry(&*suite.name)
+                .or_default();
             if suite.counts.sum() > suite.errors {
                 *failed = Some(failed.unwrap_or_default() || suite.counts.of(FAILED) > 0);
             }
@@ -143,10 +147,18 @@ fn fold(all: &mut Folded, other: &Delivered<'_>, change: TestChange) -> Option<T
     let (plugin, node) = (change.plugin.clone(), change.node.clone());
     let node = match other.get(&*plugin) {
         None => None,
-        Some(nodes) if nodes.get(node.as_deref().unwrap_or_default()).is_none_or(Option::is_none) => node,
+        Some(nodes)
+            if nodes
+                .get(node.as_deref().unwrap_or_default())
+                .is_none_or(Option::is_none) =>
+        {
+            node
+        }
         Some(_) => return Some(change),
     };
-    all.entry((change.kind, plugin, node)).and_modify(|all| all.tests += 1).or_insert(change);
+    all.entry((change.kind, plugin, node))
+        .and_modify(|all| all.tests += 1)
+        .or_insert(change);
     None
 }
 
@@ -156,8 +168,12 @@ impl Diff {
         let runs = [Report::read(before, None)?, Report::read(after, None)?];
         let [was, is] = runs.each_ref().map(delivered);
         let facts = before.facts.changes(&after.facts);
-        let mut diff =
-            Self { room: ALL_WHY, runs: runs.each_ref().map(ArchiveColumn::of), facts, ..Self::default() };
+        let mut diff = Self {
+            room: ALL_WHY,
+            runs: runs.each_ref().map(ArchiveColumn::of),
+            facts,
+            ..Self::default()
+        };
         // Status and duration of each test that only the first archive has so far.
         let mut old = HashMap::new();
         each(&runs[0], |key, case| {
@@ -166,7 +182,9 @@ impl Diff {
         let mut folded = Folded::new();
         each(&runs[1], |key, case| {
             let before = old.remove(&key);
-            let was_error = was.get(case.plugin).and_then(|nodes| nodes.get(case.node.unwrap_or_default()))
+            let was_error = was
+                .get(case.plugin)
+                .and_then(|nodes| nodes.get(case.node.unwrap_or_default()))
                 == Some(&None);
             if before.is_some() || is_failure(case.status) || case.status == UNKNOWN {
                 diff.note(case, before);
@@ -180,22 +198,41 @@ impl Diff {
             if !old.contains_key(&key) {
                 return;
             }
-            let now = is.get(case.plugin).and_then(|nodes| *nodes.get(case.node.unwrap_or_default())?);
+            let now = is
+                .get(case.plugin)
+                .and_then(|nodes| *nodes.get(case.node.unwrap_or_default())?);
             let (kind, after) = match now.filter(|_| case.is_error()) {
                 None => (ChangeKind::Vanished, None),
                 Some(false) if is_failure(case.status) => (ChangeKind::Fixed, Some(PASSED)),
-                Some(failed) => (ChangeKind::Changed, Some(if failed { FAILED } else { PASSED })),
+                Some(failed) => (
+                    ChangeKind::Changed,
+                    Some(if failed { FAILED } else { PASSED }),
+                ),
             };
             let change = TestChange::of(kind, case, Some(case.status.to_owned()), after);
-            diff.changes.extend(if case.is_error() { Some(change) } else { fold(&mut folded, &is, change) });
+            diff.changes.extend(if case.is_error() {
+                Some(change)
+            } else {
+                fold(&mut folded, &is, change)
+            });
         })?;
-        diff.changes.extend(folded.into_iter().map(|((.., node), first)| match first.tests {
-            1 => first,
-            tests => {
-                let test = format!("all {}", count(tests, "test"));
-                TestChange { node, test, before: None, after: None, ..first }
-            }
-        }));
+        diff.changes.extend(
+            folded
+                .into_iter()
+                .map(|((.., node), first)| match first.tests {
+                    1 => first,
+                    tests => {
+                        let test = format!("all {}", count(tests, "test"));
+                        TestChange {
+                            node,
+                            test,
+                            before: None,
+                            after: None,
+                            ..first
+                        }
+                    }
+                }),
+        );
         diff.changes.sort_by(|a, b| {
             (a.kind, &a.plugin, &a.test, &a.node).cmp(&(b.kind, &b.plugin, &b.test, &b.node))
         });
@@ -210,7 +247,10 @@ impl Diff {
         change.kind = match change.before.as_deref() {
             Some(before) if is_failure(before) && is_failure(after) => ChangeKind::StillFailing,
             Some(before) if before == after => {
-                let (was, is) = (was.flatten().unwrap_or_default(), case.duration.unwrap_or_default());
+                let (was, is) = (
+                    was.flatten().unwrap_or_default(),
+                    case.duration.unwrap_or_default(),
+                );
                 if was == 0.0 || is < SLOW.max(SLOWER * was) {
                     self.unchanged += 1;
                     return;
@@ -234,7 +274,11 @@ impl Diff {
     pub(crate) fn exit(&self, fail_on: FailOn) -> Option<Exit> {
         let newly = |status: &str| {
             let is = |side: &Option<String>| side.as_deref() == Some(status);
-            tests(self.changes.iter().filter(|change| is(&change.after) && !is(&change.before)))
+            tests(
+                self.changes
+                    .iter()
+                    .filter(|change| is(&change.after) && !is(&change.before)),
+            )
         };
         let of = |kind| tests(self.changes.iter().filter(|change| change.kind == kind));
         let changes = Changes {
@@ -248,15 +292,23 @@ impl Diff {
 
     /// The changes of each kind that has any.
     pub(crate) fn kinds(&self) -> impl Iterator<Item = (ChangeKind, &[TestChange])> {
-        self.changes.chunk_by(|a, b| a.kind == b.kind).map(|changes| (changes[0].kind, changes))
+        self.changes
+            .chunk_by(|a, b| a.kind == b.kind)
+            .map(|changes| (changes[0].kind, changes))
     }
 
     /// Versions that differ; empty if an archive lacks it.
     fn versions(&self) -> Vec<Value> {
-        let names: BTreeSet<_> = self.runs.iter().flat_map(|run| run.versions.keys()).collect();
+        let names: BTreeSet<_> = self
+            .runs
+            .iter()
+            .flat_map(|run| run.versions.keys())
+            .collect();
         let change = |name| {
-            let [before, after] =
-                self.runs.each_ref().map(|run| run.versions.get(name).map_or("", String::as_str));
+            let [before, after] = self
+                .runs
+                .each_ref()
+                .map(|run| run.versions.get(name).map_or("", String::as_str));
             (before != after).then(|| json!({"name": name, "before": before, "after": after}))
         };
         names.into_iter().filter_map(change).collect()
@@ -267,13 +319,16 @@ impl Diff {
         let [before, after] = &self.runs;
         let took = |plugin: Option<&str>, before: Option<f64>, after: Option<f64>| {
             let (before, after) = before.zip(after)?;
-            is_told(before, after).then(|| json!({"plugin": plugin, "before": before, "after": after}))
+            is_told(before, after)
+                .then(|| json!({"plugin": plugin, "before": before, "after": after}))
         };
-        let plugins = before
-            .plugins
-            .iter()
-            .filter_map(|(name, cell)| took(Some(name), cell.duration, after.plugins.get(name)?.duration));
-        took(None, before.duration, after.duration).into_iter().chain(plugins).collect()
+        let plugins = before.plugins.iter().filter_map(|(name, cell)| {
+            took(Some(name), cell.duration, after.plugins.get(name)?.duration)
+        });
+        took(None, before.duration, after.duration)
+            .into_iter()
+            .chain(plugins)
+            .collect()
     }
 
     /// The JSON document.
@@ -317,8 +372,11 @@ impl Diff {
             json!({"id": id, "title": title, "class": class, "tests": tests(changes), "plugins": list(plugins)})
         });
         let kinds = list(kinds);
-        let durations = self.durations(|before, after| before.max(after) > LONGER * before.min(after) + 1.0);
-        let summary = summary.iter().map(|(plugin, counts)| json!({"plugin": plugin, "counts": counts}));
+        let durations =
+            self.durations(|before, after| before.max(after) > LONGER * before.min(after) + 1.0);
+        let summary = summary
+            .iter()
+            .map(|(plugin, counts)| json!({"plugin": plugin, "counts": counts}));
         json!({
             "kinds": kinds, "versions": self.versions(), "durations": durations,
             "changes": self.facts, "summary": list(summary), "unchanged": self.unchanged,
@@ -340,7 +398,16 @@ impl TestChange {
     fn of(kind: ChangeKind, case: &Case<'_>, before: Option<String>, after: Option<&str>) -> Self {
         let (plugin, test) = (case.plugin.to_owned(), case.name.to_owned());
         let (node, after) = (case.node.map(str::to_owned), after.map(str::to_owned));
-        Self { kind, plugin, node, test, tests: 1, before, after, why: String::new() }
+        Self {
+            kind,
+            plugin,
+            node,
+            test,
+            tests: 1,
+            before,
+            after,
+            why: String::new(),
+        }
     }
 }
 
@@ -353,11 +420,18 @@ fn each(report: &Report<'_>, mut visit: impl FnMut(u64, &Case<'_>)) -> Result<()
         if !report.opened.files.has(&layout::tree(plugin.name)) {
             continue;
         }
-        Cases { readable: true, ..plugin.cases }.each(|case| {
+        Cases {
+            readable: true,
+            ..plugin.cases
+        }
+        .each(|case| {
             // The wording of a missing result's reason varies.
             let name = if case.is_error() { "" } else { case.name };
             let key = |nth: u32| base::digest(&(case.plugin, case.node, name, nth));
-            let nth = namesakes.entry(key(0)).and_modify(|nth| *nth += 1).or_insert(0);
+            let nth = namesakes
+                .entry(key(0))
+                .and_modify(|nth| *nth += 1)
+                .or_insert(0);
             visit(key(*nth), case);
             Ok(())
         })?;
@@ -366,8 +440,14 @@ fn each(report: &Report<'_>, mut visit: impl FnMut(u64, &Case<'_>)) -> Result<()
 }
 
 /// Fields of `metadata` that differ between two reads of the same object.
-const IDENTITY: [&str; 6] =
-    ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"];
+const IDENTITY: [&str; 6] = [
+    "managedFields",
+    "resourceVersion",
+    "generation",
+    "uid",
+    "creationTimestamp",
+    "selfLink",
+];
 /// Maximum differences to report per object; the rest is counted.
 const TOLD: usize = 100;
 /// Longer values are cut.
@@ -433,13 +513,22 @@ impl Objects {
                 Some(None) => {}
                 Some(Some(_)) => {
                     let mut differences = Vec::new();
-                    compare("", old.document(&name.key())?.as_ref(), Some(&object), &mut differences);
+                    compare(
+                        "",
+                        old.document(&name.key())?.as_ref(),
+                        Some(&object),
+                        &mut differences,
+                    );
                     let more = differences.len().saturating_sub(TOLD);
                     differences.truncate(TOLD);
                     if differences.is_empty() {
                         found.unchanged += 1;
                     } else {
-                        found.changed.push(Changed { name, differences, more });
+                        found.changed.push(Changed {
+                            name,
+                            differences,
+                            more,
+                        });
                     }
                 }
             }
@@ -461,14 +550,29 @@ impl Objects {
             Some(value) => visible::cut(&value.to_string(), SHOWN).into_owned(),
             None => "(none)".into(),
         };
-        let changed = self.changed.iter().map(|Changed { name, differences, more }| {
-            let differences = differences.iter().map(|FieldDifference { path, before, after }| {
-                format!("{path}: {} -> {}", shown(before), shown(after))
-            });
-            json!({"name": name.text(), "differences": list(differences), "further": more})
-        });
-        let others = [("Objects appeared", &self.appeared), ("Objects vanished", &self.vanished)]
-            .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
+        let changed = self.changed.iter().map(
+            |Changed {
+                 name,
+                 differences,
+                 more,
+             }| {
+                let differences = differences.iter().map(
+                    |FieldDifference {
+                         path,
+                         before,
+                         after,
+                     }| {
+                        format!("{path}: {} -> {}", shown(before), shown(after))
+                    },
+                );
+                json!({"name": name.text(), "differences": list(differences), "further": more})
+            },
+        );
+        let others = [
+            ("Objects appeared", &self.appeared),
+            ("Objects vanished", &self.vanished),
+        ]
+        .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
         let values = json!({
             "changed": list(changed), "others": others, "unchanged": self.unchanged,
         });
@@ -484,7 +588,13 @@ impl Name {
 
     /// The object in words.
     fn text(&self) -> String {
-        let Self { kind, group, namespace, name, .. } = self;
+        let Self {
+            kind,
+            group,
+            namespace,
+            name,
+            ..
+        } = self;
         let dot = if group.is_empty() { "" } else { "." };
         let gap = if namespace.is_empty() { "" } else { "/" };
         format!("{kind}{dot}{group} {namespace}{gap}{name}")
@@ -492,14 +602,24 @@ impl Name {
 }
 
 /// Finds the paths at which two values differ.
-fn compare(path: &str, before: Option<&Value>, after: Option<&Value>, out: &mut Vec<FieldDifference>) {
+fn compare(
+    path: &str,
+    before: Option<&Value>,
+    after: Option<&Value>,
+    out: &mut Vec<FieldDifference>,
+) {
     if before == after {
         return;
     }
     match (before.and_then(parts), after.and_then(parts)) {
         (Some(a), Some(b)) => {
             for step in a.keys().chain(b.keys()).collect::<BTreeSet<_>>() {
-                compare(&format!("{path}{step}"), a.get(step).copied(), b.get(step).copied(), out);
+                compare(
+                    &format!("{path}{step}"),
+                    a.get(step).copied(),
+                    b.get(step).copied(),
+                    out,
+                );
             }
         }
         _ => out.push(FieldDifference {
@@ -518,24 +638,36 @@ fn cut(value: &Value) -> Value {
 }
 
 /// Visits every compared object, without its volatile fields.
-fn each_object(source: &ArchiveSource, mut visit: impl FnMut(Name, Value) -> Result<()>) -> Result<()> {
+fn each_object(
+    source: &ArchiveSource,
+    mut visit: impl FnMut(Name, Value) -> Result<()>,
+) -> Result<()> {
     let all = source.extract(|_, file, _, content| {
-        let Some(base) = of_file(file) else { return Ok(PassAction::Skip) };
+        let Some(base) = of_file(file) else {
+            return Ok(PassAction::Skip);
+        };
         let mut failed = None;
         let read = objects(content, |mut object| {
             let mut name = base.clone();
-            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+            let text = |pointer: &str| {
+                object
+                    .pointer(pointer)
+                    .and_then(Value::as_str)
+                    .map(str::to_owned)
+            };
             name.name = text("/metadata/name").unwrap_or_default();
             name.namespace = text("/metadata/namespace").unwrap_or(name.namespace);
             name.kind = text("/kind").unwrap_or(name.kind);
             clean(&name, &mut object);
-            visit(name, object).map_err(|error| failed = Some(error)).is_ok()
+            visit(name, object)
+                .map_err(|error| failed = Some(error))
+                .is_ok()
         });
         match failed {
             Some(error) => Err(error),
-            None => {
-                read.with_context(|| format!("`{file}` is not a list of objects")).map(|()| PassAction::Skip)
-            }
+            None => read
+                .with_context(|| format!("`{file}` is not a list of objects"))
+                .map(|()| PassAction::Skip),
         }
     });
     all.map(drop)
@@ -552,7 +684,13 @@ fn of_file(file: &str) -> Option<Name> {
     };
     let is_volatile = plural == "events" || group == "metrics.k8s.io";
     let [plural, kind, group, namespace] = [plural, plural, group, namespace].map(str::to_owned);
-    (!is_volatile).then(|| Name { plural, kind, group, namespace, name: String::new() })
+    (!is_volatile).then(|| Name {
+        plural,
+        kind,
+        group,
+        namespace,
+        name: String::new(),
+    })
 }
 
 fn clean(name: &Name, object: &mut Value) {
@@ -574,7 +712,8 @@ mod tests {
 
     #[test]
     fn differences_are_named_by_their_path() {
-        let shown = |value: &Option<Value>| value.as_ref().map_or("(none)".into(), Value::to_string);
+        let shown =
+            |value: &Option<Value>| value.as_ref().map_or("(none)".into(), Value::to_string);
         let check = |before: Value, after: Value, expected: &[&str]| {
             let mut found = Vec::new();
             compare("", Some(&before), Some(&after), &mut found);
@@ -584,7 +723,11 @@ mod tests {
                 .collect();
             assert_eq!(found, expected);
         };
-        check(json!({"spec": {"replicas": 1}}), json!({"spec": {"replicas": 2}}), &["spec.replicas: 1 -> 2"]);
+        check(
+            json!({"spec": {"replicas": 1}}),
+            json!({"spec": {"replicas": 2}}),
+            &["spec.replicas: 1 -> 2"],
+        );
         check(
             json!({"metadata": {"labels": {"a.b/c": "x"}}}),
             json!({"metadata": {"labels": {}}}),
@@ -595,7 +738,11 @@ mod tests {
             json!({"c": [{"name": "b"}, {"name": "a", "v": 2}]}),
             &["c[a].v: 1 -> 2"],
         );
-        check(json!({"l": [1, 2]}), json!({"l": [1, 3, 4]}), &["l[1]: 2 -> 3", "l[2]: (none) -> 4"]);
+        check(
+            json!({"l": [1, 2]}),
+            json!({"l": [1, 3, 4]}),
+            &["l[1]: 2 -> 3", "l[2]: (none) -> 4"],
+        );
         check(json!({"a": 1}), json!({"a": 1}), &[]);
     }
 
@@ -603,11 +750,19 @@ mod tests {
     fn files_are_identified_by_content() {
         let check = |file: &str, expected: Option<(&str, &str, &str)>| {
             let found = of_file(file);
-            let found = found.as_ref().map(|n| (n.group.as_str(), n.plural.as_str(), n.namespace.as_str()));
+            let found = found
+                .as_ref()
+                .map(|n| (n.group.as_str(), n.plural.as_str(), n.namespace.as_str()));
             assert_eq!(found, expected, "{file}");
         };
-        check("resources/cluster/core_v1_nodes.json", Some(("", "nodes", "")));
-        check("resources/ns/a/apps_v1_deployments.json", Some(("apps", "deployments", "a")));
+        check(
+            "resources/cluster/core_v1_nodes.json",
+            Some(("", "nodes", "")),
+        );
+        check(
+            "resources/ns/a/apps_v1_deployments.json",
+            Some(("apps", "deployments", "a")),
+        );
         check("resources/ns/a/Pods.json", Some(("", "Pods", "a")));
         check("resources/ns/a/core_v1_events.json", None);
         check("resources/ns/a/metrics.k8s.io_v1beta1_pods.json", None);

@@ -53,7 +53,8 @@ impl ExtractedFiles {
                 Err(error) => return Err(error.into()),
             }
         }
-        self.ranges.insert(name.to_owned(), (start, self.end - start));
+        self.ranges
+            .insert(name.to_owned(), (start, self.end - start));
         Ok(())
     }
 
@@ -70,23 +71,39 @@ impl ExtractedFiles {
 
     /// The bytes of a small file.
     pub(crate) fn small(&self, name: &str) -> Result<Option<Vec<u8>>> {
-        let Some(mut content) = self.open(name) else { return Ok(None) };
-        let limit = if SMALL.contains(&name) { MAX_SMALL_BYTES } else { MAX_HELD_BYTES };
-        ensure!(content.limit() <= limit, "`{name}` is larger than {} MiB", limit >> 20);
+        let Some(mut content) = self.open(name) else {
+            return Ok(None);
+        };
+        let limit = if SMALL.contains(&name) {
+            MAX_SMALL_BYTES
+        } else {
+            MAX_HELD_BYTES
+        };
+        ensure!(
+            content.limit() <= limit,
+            "`{name}` is larger than {} MiB",
+            limit >> 20
+        );
         let mut bytes = Vec::with_capacity(usize::try_from(content.limit())?);
-        content.read_to_end(&mut bytes).with_context(|| format!("cannot read `{name}`"))?;
+        content
+            .read_to_end(&mut bytes)
+            .with_context(|| format!("cannot read `{name}`"))?;
         Ok(Some(bytes))
     }
 
     /// A small JSON file; the default if it is missing or broken.
     pub(crate) fn json<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
         let tree = self.small(name)?.and_then(|text| tree(&text).ok());
-        Ok(tree.and_then(|tree| serde_json::from_value(tree).ok()).unwrap_or_default())
+        Ok(tree
+            .and_then(|tree| serde_json::from_value(tree).ok())
+            .unwrap_or_default())
     }
 
     /// A JSON document; `None` if it is missing.
     pub(crate) fn document(&self, name: &str) -> Result<Option<Value>> {
-        self.small(name)?.map(|text| tree(&text).with_context(|| format!("`{name}`"))).transpose()
+        self.small(name)?
+            .map(|text| tree(&text).with_context(|| format!("`{name}`")))
+            .transpose()
     }
 
     /// A list that grows with the cluster; empty if it is missing, broken or too long.
@@ -98,7 +115,10 @@ impl ExtractedFiles {
     /// The names of the folders in `folder`.
     pub(crate) fn folders(&self, folder: &str) -> BTreeSet<String> {
         let below = |name: &String| {
-            let (first, _) = name.strip_prefix(folder)?.strip_prefix('/')?.split_once('/')?;
+            let (first, _) = name
+                .strip_prefix(folder)?
+                .strip_prefix('/')?
+                .split_once('/')?;
             Some(first.to_owned())
         };
         self.ranges.keys().filter_map(below).collect()
@@ -137,7 +157,8 @@ impl Read for OffsetReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = match &self.files.file {
             Some(file) => sys::read_at(file, buffer, self.at)?,
-            None => (&self.files.memory[usize::try_from(self.at).unwrap_or(usize::MAX)..]).read(buffer)?,
+            None => (&self.files.memory[usize::try_from(self.at).unwrap_or(usize::MAX)..])
+                .read(buffer)?,
         };
         self.at += count as u64;
         Ok(count)
@@ -145,7 +166,12 @@ impl Read for OffsetReader<'_> {
 }
 
 /// Passes each object of a list to `take`, until it returns false.
-pub(crate) fn objects(content: &mut dyn Read, mut take: impl FnMut(Value) -> bool) -> serde_json::Result<()> {
+pub(crate) fn objects(
+    content: &mut dyn Read,
+    mut take: impl FnMut(Value) -> bool,
+) -> serde_json::Result<()> {
     let content = BufReader::with_capacity(64 << 10, content);
-    Page(&mut take).deserialize(&mut serde_json::Deserializer::from_reader(content)).map(drop)
+    Page(&mut take)
+        .deserialize(&mut serde_json::Deserializer::from_reader(content))
+        .map(drop)
 }

@@ -62,7 +62,10 @@ impl ArchiveColumn {
     pub(crate) fn of(report: &Report<'_>) -> Self {
         // The API server's version, the program's, and the image of each plugin, unless unreadable.
         let mut versions = BTreeMap::new();
-        for (name, version) in [("Kubernetes", &report.kubernetes_version), ("Sonobuoy", &report.version)] {
+        for (name, version) in [
+            ("Kubernetes", &report.kubernetes_version),
+            ("Sonobuoy", &report.version),
+        ] {
             if !version.is_empty() {
                 versions.insert(name.to_owned(), version.clone());
             }
@@ -72,13 +75,28 @@ impl ArchiveColumn {
             let image = layout::DEFINITIONS.iter().find_map(|name| {
                 let path = format!("{}/{name}", layout::plugin(plugin.name));
                 let definition: Value = report.opened.files.json(&path).ok()?;
-                Some(definition.pointer("/Definition/spec/image")?.as_str()?.to_owned())
+                Some(
+                    definition
+                        .pointer("/Definition/spec/image")?
+                        .as_str()?
+                        .to_owned(),
+                )
             });
             versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
             let [passed, failed, flaky, skipped] =
                 [PASSED, FAILED, FLAKY, SKIPPED].map(|column| plugin.counts.of(column));
-            let (status, duration) = (plugin.status.clone(), plugin.duration.map(|span| span.seconds()));
-            let cell = PluginCell { status, passed, failed, flaky, skipped, duration };
+            let (status, duration) = (
+                plugin.status.clone(),
+                plugin.duration.map(|span| span.seconds()),
+            );
+            let cell = PluginCell {
+                status,
+                passed,
+                failed,
+                flaky,
+                skipped,
+                duration,
+            };
             plugins.insert(plugin.name.to_owned(), cell);
         }
         Self {
@@ -104,7 +122,11 @@ impl PluginCell {
 
 /// A failed test in words.
 fn test((plugin, node, test): &(String, String, String)) -> String {
-    let node = if node.is_empty() { String::new() } else { format!(" [{node}]") };
+    let node = if node.is_empty() {
+        String::new()
+    } else {
+        format!(" [{node}]")
+    };
     format!("{plugin}{node}: {}", test.trim())
 }
 
@@ -122,11 +144,20 @@ pub(crate) struct Many {
 
 impl Many {
     /// Adds the next archive; `cluster` is the name of its cluster, if they are of several.
-    pub(crate) fn add(&mut self, report: &mut Report<'_>, cluster: Option<&str>) -> anyhow::Result<()> {
+    pub(crate) fn add(
+        &mut self,
+        report: &mut Report<'_>,
+        cluster: Option<&str>,
+    ) -> anyhow::Result<()> {
         let at = self.columns.len();
         report.explain()?;
         for cause in report.causes.iter().chain(&report.unknown_causes) {
-            *self.causes.entry(cause.headline().0).or_default().entry(at).or_default() += cause.count;
+            *self
+                .causes
+                .entry(cause.headline().0)
+                .or_default()
+                .entry(at)
+                .or_default() += cause.count;
         }
         let mut column = ArchiveColumn::of(report);
         column.versions.extend(report.opened.facts.common());
@@ -140,7 +171,10 @@ impl Many {
                     let node = case.node.unwrap_or_default().to_owned();
                     let key = (plugin.name.to_owned(), node, case.name.to_owned());
                     if self.failed.len() < MAX_REMEMBERED || self.failed.contains_key(&key) {
-                        self.failed.entry(key).or_default().insert(at, case.status.to_owned());
+                        self.failed
+                            .entry(key)
+                            .or_default()
+                            .insert(at, case.status.to_owned());
                     }
                 }
                 Ok(())
@@ -152,7 +186,11 @@ impl Many {
     /// Adds a cluster that has no archive.
     pub(crate) fn add_missing(&mut self, cluster: &str, error: &str) {
         let (archive, error) = (cluster.to_owned(), Some(error.to_owned()));
-        self.columns.push(ArchiveColumn { archive, error, ..ArchiveColumn::default() });
+        self.columns.push(ArchiveColumn {
+            archive,
+            error,
+            ..ArchiveColumn::default()
+        });
         self.clusters = true;
     }
 
@@ -165,7 +203,9 @@ impl Many {
 
     /// The archive of the last run.
     pub(crate) fn newest(&self) -> &str {
-        self.by_start().last().map_or("", |at| &self.columns[*at].archive)
+        self.by_start()
+            .last()
+            .map_or("", |at| &self.columns[*at].archive)
     }
 
     /// The runs from the last to the first, and each test that failed in any, for the page.
@@ -181,9 +221,19 @@ impl Many {
             })
         });
         let tests = self.failed.iter().map(|((plugin, node, name), statuses)| {
-            let mark = |at: &usize| if statuses.contains_key(at) { FAILED } else { "none" };
+            let mark = |at: &usize| {
+                if statuses.contains_key(at) {
+                    FAILED
+                } else {
+                    "none"
+                }
+            };
             let marks = list(places.iter().map(|at| json!({"class": mark(at)})));
-            let place = if node.is_empty() { plugin.clone() } else { format!("{plugin} · {node}") };
+            let place = if node.is_empty() {
+                plugin.clone()
+            } else {
+                format!("{plugin} · {node}")
+            };
             json!({"name": name, "where": place, "marks": marks})
         });
         json!({"runs": list(runs), "tests": list(tests)})
@@ -195,7 +245,11 @@ impl Many {
         of: impl Fn(&ArchiveColumn) -> &BTreeMap<String, V>,
         text: impl Fn(&V) -> String,
     ) -> Vec<Vec<String>> {
-        let names: BTreeSet<_> = self.columns.iter().flat_map(|column| of(column).keys()).collect();
+        let names: BTreeSet<_> = self
+            .columns
+            .iter()
+            .flat_map(|column| of(column).keys())
+            .collect();
         let row = |name: &String| {
             let values = self.columns.iter().map(|column| of(column).get(name));
             let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), &text));
@@ -207,8 +261,13 @@ impl Many {
     /// The verdicts on the archives and on each plugin.
     fn outcomes(&self) -> Vec<Vec<String>> {
         let verdicts = self.columns.iter().map(|column| column.status.word());
-        let all = iter::once("all").chain(verdicts).map(str::to_owned).collect();
-        iter::once(all).chain(self.rows(|column| &column.plugins, PluginCell::word)).collect()
+        let all = iter::once("all")
+            .chain(verdicts)
+            .map(str::to_owned)
+            .collect();
+        iter::once(all)
+            .chain(self.rows(|column| &column.plugins, PluginCell::word))
+            .collect()
     }
 
     /// The versions and facts that differ.
@@ -235,7 +294,9 @@ impl Many {
             .chain(labels)
             .enumerate()
             .map(|(at, label)| {
-                iter::once(label.to_owned()).chain(rows.iter().map(|row| row[at].clone())).collect()
+                iter::once(label.to_owned())
+                    .chain(rows.iter().map(|row| row[at].clone()))
+                    .collect()
             })
             .collect()
     }
@@ -248,15 +309,26 @@ impl Many {
             .filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
         let mut causes: Vec<_> = self.causes.iter().collect();
         causes.sort_by_key(|(_, counts)| Reverse(counts.len()));
-        let causes = causes.into_iter().map(|(cause, counts)| self.marked(counts, cause));
+        let causes = causes
+            .into_iter()
+            .map(|(cause, counts)| self.marked(counts, cause));
         let mut failed: Vec<_> = self.failed.iter().collect();
         failed.sort_by_key(|(key, statuses)| (Reverse(statuses.len()), *key));
-        let failed = failed.into_iter().map(|(key, statuses)| self.marked(statuses, &test(key)));
+        let failed = failed
+            .into_iter()
+            .map(|(key, statuses)| self.marked(statuses, &test(key)));
         let worse = self.worse().into_iter().map(|(since, key)| {
-            let started = self.columns[since].started.as_deref().unwrap_or("unknown start");
+            let started = self.columns[since]
+                .started
+                .as_deref()
+                .unwrap_or("unknown start");
             format!("since {}  ({started})  {}", since + 1, test(key))
         });
-        let legend = if self.clusters { "" } else { " (x), by number of the archive" };
+        let legend = if self.clusters {
+            ""
+        } else {
+            " (x), by number of the archive"
+        };
         [
             json!({"title": "Without an archive", "lines": list(missing)}),
             json!({"title": format!("Causes{legend}"), "lines": list(causes)}),
@@ -272,7 +344,10 @@ impl Many {
             return format!("{}: {text}", words::named(&names, names.len() as u64));
         }
         let mark = |at| if of.contains_key(&at) { 'x' } else { '.' };
-        format!("{}  {text}", (0..self.columns.len()).map(mark).collect::<String>())
+        format!(
+            "{}  {text}",
+            (0..self.columns.len()).map(mark).collect::<String>()
+        )
     }
 
     /// The tests that fail in the newest archive but not in the oldest, and the archive since which they fail without a break,
@@ -285,7 +360,10 @@ impl Many {
             .iter()
             .filter(|_| in_order && !self.clusters)
             .filter_map(|(key, statuses)| {
-                let since = (0..=last).rev().take_while(|at| statuses.contains_key(at)).last()?;
+                let since = (0..=last)
+                    .rev()
+                    .take_while(|at| statuses.contains_key(at))
+                    .last()?;
                 (since > 0).then_some((since, key))
             })
             .collect();
@@ -299,7 +377,9 @@ impl Many {
             terminal.table(self.matrix(), usize::MAX, &[])?;
         } else {
             for (at, column) in self.columns.iter().enumerate() {
-                let took = column.duration.map(|seconds| format!(", {}", spoken(seconds)));
+                let took = column
+                    .duration
+                    .map(|seconds| format!(", {}", spoken(seconds)));
                 let started = column.started.as_deref().unwrap_or("unknown start");
                 let (took, archive) = (took.unwrap_or_default(), &column.archive);
                 terminal.painted("", &format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
@@ -318,8 +398,16 @@ impl Many {
 
     /// The headline of several clusters.
     pub(super) fn headline(&self) -> String {
-        let failed = self.columns.iter().filter(|column| column.status == Outcome::Failed).count();
-        let missing = self.columns.iter().filter(|column| column.error.is_some()).count();
+        let failed = self
+            .columns
+            .iter()
+            .filter(|column| column.status == Outcome::Failed)
+            .count();
+        let missing = self
+            .columns
+            .iter()
+            .filter(|column| column.error.is_some())
+            .count();
         let all = words::count(self.columns.len() as u64, "cluster");
         format!("{all}: {failed} failed, {missing} without an archive")
     }
@@ -350,33 +438,85 @@ impl Many {
             ];
             (labels, 1.0)
         });
-        metrics.gauge("sonobuoy_run_info", "The archive, its verdict, and versions.", infos);
-        let own = |column| (self.columns.len() > 1).then(|| archive(column)).into_iter().collect::<Vec<_>>();
+        metrics.gauge(
+            "sonobuoy_run_info",
+            "The archive, its verdict, and versions.",
+            infos,
+        );
+        let own = |column| {
+            (self.columns.len() > 1)
+                .then(|| archive(column))
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
         let mut of_runs = |name, help, value: &dyn Fn(&ArchiveColumn) -> Option<f64>| {
-            let samples = self.columns.iter().filter_map(|column| Some((own(column), value(column)?)));
+            let samples = self
+                .columns
+                .iter()
+                .filter_map(|column| Some((own(column), value(column)?)));
             metrics.gauge(name, help, samples);
         };
-        of_runs("sonobuoy_run_start_time_seconds", "Start of the run, since 1970.", &|column| {
-            let started = parse_rfc3339(column.started.as_ref()?)?;
-            Some(started.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
-        });
-        of_runs("sonobuoy_run_duration_seconds", "Duration of the run.", &|column| column.duration);
-        of_runs("sonobuoy_run_passed", "1 if every plugin passed.", &|column| {
-            Some(passed(column.status.word()))
-        });
+        of_runs(
+            "sonobuoy_run_start_time_seconds",
+            "Start of the run, since 1970.",
+            &|column| {
+                let started = parse_rfc3339(column.started.as_ref()?)?;
+                Some(started.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+            },
+        );
+        of_runs(
+            "sonobuoy_run_duration_seconds",
+            "Duration of the run.",
+            &|column| column.duration,
+        );
+        of_runs(
+            "sonobuoy_run_passed",
+            "1 if every plugin passed.",
+            &|column| Some(passed(column.status.word())),
+        );
         let plugins = self.columns.iter().flat_map(|column| {
             let label = move |name: &String| [own(column), vec![("plugin", name.clone())]].concat();
-            column.plugins.iter().map(move |(name, cell)| (label(name), cell))
+            column
+                .plugins
+                .iter()
+                .map(move |(name, cell)| (label(name), cell))
         });
-        let verdicts = plugins.clone().map(|(labels, cell)| (labels, passed(&cell.status)));
-        metrics.gauge("sonobuoy_plugin_passed", "1 if the plugin passed.", verdicts);
-        let durations = plugins.clone().filter_map(|(labels, cell)| Some((labels, cell.duration?)));
-        metrics.gauge("sonobuoy_plugin_duration_seconds", "Duration of the plugin.", durations);
+        let verdicts = plugins
+            .clone()
+            .map(|(labels, cell)| (labels, passed(&cell.status)));
+        metrics.gauge(
+            "sonobuoy_plugin_passed",
+            "1 if the plugin passed.",
+            verdicts,
+        );
+        let durations = plugins
+            .clone()
+            .filter_map(|(labels, cell)| Some((labels, cell.duration?)));
+        metrics.gauge(
+            "sonobuoy_plugin_duration_seconds",
+            "Duration of the plugin.",
+            durations,
+        );
         let tests = plugins.flat_map(|(labels, cell)| {
-            let PluginCell { passed, failed, flaky, skipped, .. } = *cell;
-            [("passed", passed), ("failed", failed), ("flaky", flaky), ("skipped", skipped)].map(
-                |(status, count)| ([&labels[..], &[("status", status.to_owned())]].concat(), count as f64),
-            )
+            let PluginCell {
+                passed,
+                failed,
+                flaky,
+                skipped,
+                ..
+            } = *cell;
+            [
+                ("passed", passed),
+                ("failed", failed),
+                ("flaky", flaky),
+                ("skipped", skipped),
+            ]
+            .map(|(status, count)| {
+                (
+                    [&labels[..], &[("status", status.to_owned())]].concat(),
+                    count as f64,
+                )
+            })
         });
         metrics.gauge("sonobuoy_tests", "Tests by status.", tests);
         metrics.finish()

@@ -26,13 +26,17 @@ mod words;
 /// raise it.
 const SCHEMA_VERSION: u32 = 1;
 
-pub(crate) use archive::{ArchiveSource, Depth, OpenedArchive, PassAction, archives, locate, newest};
+pub(crate) use archive::{
+    ArchiveSource, Depth, OpenedArchive, PassAction, archives, locate, newest,
+};
 pub(crate) use brief::{safe as markdown_text, write_markdown};
 pub(crate) use diff::{Diff, Objects};
 pub(crate) use facts::FactTables;
 pub(crate) use files::ExtractedFiles;
 pub(crate) use many::Many;
-pub(crate) use page::{write as write_html, write_diff as write_diff_html, write_many as write_many_html};
+pub(crate) use page::{
+    write as write_html, write_diff as write_diff_html, write_many as write_many_html,
+};
 pub(crate) use rerun::{Interrupted, failed, failed_in, interrupted, per_test};
 pub(crate) use run::{Report, write_json};
 pub(crate) use suites::{

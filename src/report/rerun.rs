@@ -10,7 +10,9 @@ use serde_json::Value;
 use super::archive::{ArchiveSource, Depth, OpenedArchive, PassAction};
 use super::run::Report;
 use crate::item::read::items;
-use crate::item::{FAILED, FAILURE, Item, NOT_RUN, SKIPPED, UNKNOWN, is_failure, is_suite_node, plain};
+use crate::item::{
+    FAILED, FAILURE, Item, NOT_RUN, SKIPPED, UNKNOWN, is_failure, is_suite_node, plain,
+};
 use crate::layout;
 use crate::plugin::builtin::E2E;
 use crate::plugin::focus::{FOCUS, SKIP};
@@ -31,15 +33,26 @@ pub(crate) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<D
     let (mut of_chosen, mut of_all) = (Vec::new(), Vec::new());
     for plugin in Report::read(&archive, None)?.plugins {
         plugin.cases.each(|case| {
-            let took = case.duration.filter(|_| case.status != SKIPPED && !is_suite_node(case.name));
+            let took = case
+                .duration
+                .filter(|_| case.status != SKIPPED && !is_suite_node(case.name));
             of_all.extend(took);
             of_chosen.extend(took.filter(|_| chosen(plain(case.name))));
             Ok(())
         })?;
     }
-    let took = if of_chosen.is_empty() { of_all } else { of_chosen };
-    ensure!(!took.is_empty(), "it does not say how long any test of the plugin `{E2E}` took");
-    Ok(Duration::try_from_secs_f64(took.iter().sum::<f64>() / took.len() as f64)?)
+    let took = if of_chosen.is_empty() {
+        of_all
+    } else {
+        of_chosen
+    };
+    ensure!(
+        !took.is_empty(),
+        "it does not say how long any test of the plugin `{E2E}` took"
+    );
+    Ok(Duration::try_from_secs_f64(
+        took.iter().sum::<f64>() / took.len() as f64,
+    )?)
 }
 
 /// The names of the tests in a tree of results that failed, or did not run although they were selected.
@@ -92,30 +105,44 @@ pub(crate) fn interrupted(archive: &str) -> Result<Interrupted> {
                 || layout::plugin_of_ran(name).is_some(),
         ))
     })?;
-    let (mut focuses, mut skip, mut ran, mut is_whole) = (Vec::new(), String::new(), BTreeMap::new(), true);
+    let (mut focuses, mut skip, mut ran, mut is_whole) =
+        (Vec::new(), String::new(), BTreeMap::new(), true);
     for name in files.folders(layout::PLUGINS) {
         let definition = layout::definition(&name);
         let definition: Value = files.json(&definition)?;
-        let whole = definition.pointer("/Definition/sonobuoy-config/part-of").and_then(Value::as_str);
+        let whole = definition
+            .pointer("/Definition/sonobuoy-config/part-of")
+            .and_then(Value::as_str);
         if whole.unwrap_or(&name) != E2E || layout::is_attempt(&name, E2E) {
             continue;
         }
-        let variables = definition.pointer("/Definition/spec/env").and_then(Value::as_array);
+        let variables = definition
+            .pointer("/Definition/spec/env")
+            .and_then(Value::as_array);
         let env = |wanted: &str| {
             let mut all = variables.into_iter().flatten();
-            all.find(|variable| variable["name"] == wanted)?["value"].as_str().map(str::to_owned)
+            all.find(|variable| variable["name"] == wanted)?["value"]
+                .as_str()
+                .map(str::to_owned)
         };
         focuses.push(env(FOCUS).unwrap_or_default());
         skip = env(SKIP).unwrap_or(skip);
         is_whole &= !failed.contains(&name);
         let told = files.small(&layout::ran(&name))?.unwrap_or_default();
         ran.extend(String::from_utf8_lossy(&told).lines().filter_map(|line| {
-            let why = if line.starts_with(layout::FAILED_TEST) { FAILED } else { "" };
+            let why = if line.starts_with(layout::FAILED_TEST) {
+                FAILED
+            } else {
+                ""
+            };
             Some((layout::ran_test(line)?.to_owned(), why.to_owned()))
         }));
     }
     ensure!(!focuses.is_empty(), "it has no plugin `{E2E}`");
-    ensure!(!is_whole, "all of its tests have run; `--rerun-failed` runs the failed ones again");
+    ensure!(
+        !is_whole,
+        "all of its tests have run; `--rerun-failed` runs the failed ones again"
+    );
     if let Some(tree) = files.open(&layout::tree(E2E)) {
         let mut room = MAX_FAILURES_BYTES;
         items(tree, None, |_, item| {
@@ -126,11 +153,23 @@ pub(crate) fn interrupted(archive: &str) -> Result<Interrupted> {
     let config: Value = files.json(layout::CONFIG)?;
     // The interrupted run may itself have resumed another one.
     for (name, why) in config["ResumedTests"].as_object().into_iter().flatten() {
-        ran.entry(name.clone()).or_insert_with(|| why.as_str().unwrap_or_default().to_owned());
+        ran.entry(name.clone())
+            .or_insert_with(|| why.as_str().unwrap_or_default().to_owned());
     }
-    ensure!(!ran.is_empty(), "it does not say which tests have run; start a new run");
-    let run = config["UUID"].as_str().context("it does not say which run it belongs to")?.to_owned();
-    Ok(Interrupted { run, focus: focuses.join("|"), skip, ran })
+    ensure!(
+        !ran.is_empty(),
+        "it does not say which tests have run; start a new run"
+    );
+    let run = config["UUID"]
+        .as_str()
+        .context("it does not say which run it belongs to")?
+        .to_owned();
+    Ok(Interrupted {
+        run,
+        focus: focuses.join("|"),
+        skip,
+        ran,
+    })
 }
 
 /// A test that ran, with the reason if it failed; `room` is the number of bytes left for reasons.
@@ -141,7 +180,11 @@ fn outcome(item: &Item, room: &mut usize) -> Option<(String, String)> {
     }
     let mut why = String::new();
     if is_failure(&item.status) {
-        let told = item.details.get(FAILURE).and_then(Value::as_str).unwrap_or(FAILED);
+        let told = item
+            .details
+            .get(FAILURE)
+            .and_then(Value::as_str)
+            .unwrap_or(FAILED);
         let told = head(told, MAX_FAILURE_BYTES.min(*room));
         *room -= told.len();
         why = if told.trim().is_empty() { FAILED } else { told }.to_owned();
@@ -158,10 +201,16 @@ mod tests {
         let folder = base::temp::Folder::new().unwrap();
         let plugin = folder.join(layout::plugin("e2e"));
         std::fs::create_dir_all(plugin.join("results/global")).unwrap();
-        let tests =
-            [("a", 10, "passed"), ("b", 20, "failed"), ("slow", 600, "passed"), ("not", 7, "skipped")];
-        let (mut tree, mut junit) =
-            (String::from("name: e2e\nstatus: failed\nitems:\n"), String::from("<testsuite>"));
+        let tests = [
+            ("a", 10, "passed"),
+            ("b", 20, "failed"),
+            ("slow", 600, "passed"),
+            ("not", 7, "skipped"),
+        ];
+        let (mut tree, mut junit) = (
+            String::from("name: e2e\nstatus: failed\nitems:\n"),
+            String::from("<testsuite>"),
+        );
         tree.push_str("- name: junit_01.xml\n  status: failed\n  meta:\n    file: results/global/junit_01.xml\n  items:\n");
         for (name, seconds, status) in tests {
             tree.push_str(&format!("  - name: '[It] {name}'\n    status: {status}\n"));

@@ -20,8 +20,8 @@ use super::words::{count, majority, number};
 use crate::health::{FailedQuery, Health, Part};
 use crate::item::read::items;
 use crate::item::{
-    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Item, LINK, OTHER, PASSED, REMEDY, RESUMED, SKIPPED, TIMEOUT,
-    UNKNOWN,
+    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Item, LINK, OTHER, PASSED, REMEDY, RESUMED,
+    SKIPPED, TIMEOUT, UNKNOWN,
 };
 use crate::layout::{self, HEALTH, QUERY_ERRORS};
 use crate::remedies::{Cause, Causes, ReportedFailure, Why};
@@ -40,7 +40,10 @@ const COLUMNS: [&str; 6] = [FAILED, UNKNOWN, FLAKY, PASSED, OTHER, SKIPPED];
 /// The column of a status: timeouts are failures, and custom statuses are [`OTHER`].
 pub(crate) fn column(status: &str) -> &'static str {
     let other = if status == TIMEOUT { FAILED } else { OTHER };
-    COLUMNS.into_iter().find(|column| *column == status).unwrap_or(other)
+    COLUMNS
+        .into_iter()
+        .find(|column| *column == status)
+        .unwrap_or(other)
 }
 
 /// An archive in numbers.
@@ -153,9 +156,14 @@ pub(crate) struct NodeReport {
 /// With the statuses that every reader expects.
 impl Serialize for Counts {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let mut all: BTreeMap<&str, u64> =
-            [PASSED, FAILED, SKIPPED, TIMEOUT, UNKNOWN].map(|status| (status, 0)).into();
-        all.extend(self.0.iter().map(|(status, count)| (status.as_str(), *count)));
+        let mut all: BTreeMap<&str, u64> = [PASSED, FAILED, SKIPPED, TIMEOUT, UNKNOWN]
+            .map(|status| (status, 0))
+            .into();
+        all.extend(
+            self.0
+                .iter()
+                .map(|(status, count)| (status.as_str(), *count)),
+        );
         all.serialize(out)
     }
 }
@@ -167,7 +175,10 @@ impl Counts {
     }
 
     pub(super) fn add_all(&mut self, other: &Self) {
-        other.0.iter().for_each(|(status, count)| self.add(status, *count));
+        other
+            .0
+            .iter()
+            .for_each(|(status, count)| self.add(status, *count));
     }
 
     /// Number of all cases.
@@ -177,12 +188,19 @@ impl Counts {
 
     /// Number of cases in a column.
     pub(crate) fn of(&self, wanted: &str) -> u64 {
-        self.0.iter().filter(|(status, _)| column(status) == wanted).map(|(_, count)| count).sum()
+        self.0
+            .iter()
+            .filter(|(status, _)| column(status) == wanted)
+            .map(|(_, count)| count)
+            .sum()
     }
 
     /// The columns that are not 0.
     pub(crate) fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        COLUMNS.into_iter().map(|column| (column, self.of(column))).filter(|(_, count)| *count > 0)
+        COLUMNS
+            .into_iter()
+            .map(|column| (column, self.of(column)))
+            .filter(|(_, count)| *count > 0)
     }
 }
 
@@ -201,18 +219,27 @@ impl<'a> Report<'a> {
         }
         let (arrivals, run) = survey::times(files);
         let mut of = HashMap::<String, Vec<Arrival>>::new();
-        arrivals.into_iter().for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
+        arrivals
+            .into_iter()
+            .for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
         let plugins: Vec<_> = opened
             .plugins
             .iter()
             .filter(|name| *name != HEALTH_NAME)
             .map(|name| {
-                let cases = Cases { archive: opened, plugin: name, node, readable: true };
+                let cases = Cases {
+                    archive: opened,
+                    plugin: name,
+                    node,
+                    readable: true,
+                };
                 PluginReport::read(cases, of.remove(name).unwrap_or_default())
             })
             .collect();
         let mut counts = Counts::default();
-        plugins.iter().for_each(|plugin| counts.add_all(&plugin.counts));
+        plugins
+            .iter()
+            .for_each(|plugin| counts.add_all(&plugin.counts));
         let (started, ended) = run.unzip();
         let at = |text: &Option<String>| parse_rfc3339(text.as_deref()?);
         Ok(Self {
@@ -222,7 +249,9 @@ impl<'a> Report<'a> {
             run_id: text(&config["UUID"]),
             resumes: text(&config["Resumes"]),
             kubernetes_version,
-            duration: at(&started).zip(at(&ended)).map(|(from, to)| Period { from, to }),
+            duration: at(&started)
+                .zip(at(&ended))
+                .map(|(from, to)| Period { from, to }),
             started,
             ended,
             status: Outcome::worst(plugins.iter().map(PluginReport::outcome)),
@@ -243,7 +272,11 @@ impl<'a> Report<'a> {
     /// Reads the trees of plugins that did not pass again for the causes.
     pub(crate) fn explain(&mut self) -> Result<()> {
         let mut causes = [(); 2].map(|()| Causes::new(self.node_names()));
-        for plugin in self.plugins.iter().filter(|plugin| plugin.outcome() != Outcome::Passed) {
+        for plugin in self
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.outcome() != Outcome::Passed)
+        {
             plugin.cases.each(|case| {
                 let at = match case.status {
                     FAILED | TIMEOUT => 0,
@@ -268,21 +301,39 @@ impl<'a> Report<'a> {
             .filter(|(count, _)| *count > 0)
             .map(|(count, word)| format!("{} {word}", number(count)))
             .joined(", ");
-        let rest = if aside.is_empty() { aside } else { format!(" ({aside})") };
+        let rest = if aside.is_empty() {
+            aside
+        } else {
+            format!(" ({aside})")
+        };
         let sentence = match self.status {
             Outcome::Failed if failed == 0 => "Failed".into(),
-            Outcome::Failed => format!("{} failed of {} that ran{rest}", number(failed), number(ran)),
+            Outcome::Failed => format!(
+                "{} failed of {} that ran{rest}",
+                number(failed),
+                number(ran)
+            ),
             Outcome::Unknown if self.plugins.iter().any(|plugin| plugin.error.is_some()) => {
                 "Not all results could be read".into()
             }
             Outcome::Unknown if ran + skipped == 0 => "No results".into(),
-            Outcome::Unknown => format!("{} of {} unknown{rest}", number(unknown), count(ran, "test")),
+            Outcome::Unknown => format!(
+                "{} of {} unknown{rest}",
+                number(unknown),
+                count(ran, "test")
+            ),
             Outcome::Passed if ran == 0 => format!("Nothing ran{rest}"),
-            Outcome::Passed if other > 0 => format!("Nothing failed of {} that ran{rest}", number(ran)),
+            Outcome::Passed if other > 0 => {
+                format!("Nothing failed of {} that ran{rest}", number(ran))
+            }
             Outcome::Passed if ran == 1 => format!("The one test that ran passed{rest}"),
             Outcome::Passed => format!("All {} that ran passed{rest}", number(ran)),
         };
-        if self.unfinished { sentence + "; the run continues" } else { sentence }
+        if self.unfinished {
+            sentence + "; the run continues"
+        } else {
+            sentence
+        }
     }
 
     /// The exit code for a limit, with the reason; `None` means 0.
@@ -300,7 +351,10 @@ impl<'a> Report<'a> {
 
     /// The names of all nodes.
     pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
-        self.plugins.iter().flat_map(|plugin| &plugin.nodes).map(|node| node.name.as_str())
+        self.plugins
+            .iter()
+            .flat_map(|plugin| &plugin.nodes)
+            .map(|node| node.name.as_str())
     }
 }
 
@@ -319,9 +373,17 @@ impl<'a> PluginReport<'a> {
                 case.root.status.clone_into(&mut status);
                 let status = case.node_item.map_or("", |node| &node.status).to_owned();
                 let (name, file) = (name.to_owned(), case.file.unwrap_or_default().to_owned());
-                suites.push(NodeReport { name, file, status, ..NodeReport::default() });
+                suites.push(NodeReport {
+                    name,
+                    file,
+                    status,
+                    ..NodeReport::default()
+                });
             }
-            suites.last_mut().into_iter().for_each(|suite| suite.add(case));
+            suites
+                .last_mut()
+                .into_iter()
+                .for_each(|suite| suite.add(case));
             Ok(())
         });
         let error = read.err().map(|error| format!("{error:#}"));
@@ -356,17 +418,26 @@ impl<'a> PluginReport<'a> {
         }
         // Without a majority no node is odd.
         let usual = majority(nodes.iter().map(|node| node.likeness));
-        let odd = nodes.iter().filter(|node| usual.is_some_and(|usual| usual != node.likeness));
+        let odd = nodes
+            .iter()
+            .filter(|node| usual.is_some_and(|usual| usual != node.likeness));
         Self {
             name: cases.plugin,
-            status: if status.is_empty() { UNKNOWN.into() } else { status },
+            status: if status.is_empty() {
+                UNKNOWN.into()
+            } else {
+                status
+            },
             total: counts.sum(),
             counts,
             duration: Period::around(arrivals.iter().filter_map(Arrival::span)),
             arrivals,
             odd_nodes: odd.map(|node| node.name.clone()).collect(),
             nodes,
-            cases: Cases { readable: error.is_none(), ..cases },
+            cases: Cases {
+                readable: error.is_none(),
+                ..cases
+            },
             suites,
             error,
         }
@@ -397,9 +468,16 @@ impl NodeReport {
     fn add(&mut self, case: &Case<'_>) {
         self.counts.add(case.status, 1);
         self.errors += u64::from(case.is_error());
-        self.seconds = case.duration.map(|took| took + self.seconds.unwrap_or_default()).or(self.seconds);
+        self.seconds = case
+            .duration
+            .map(|took| took + self.seconds.unwrap_or_default())
+            .or(self.seconds);
         // In order: one plugin is not expected to reorder its tests.
-        let name = if Some(case.name) == case.node { "" } else { case.name };
+        let name = if Some(case.name) == case.node {
+            ""
+        } else {
+            case.name
+        };
         self.likeness = base::digest(&(self.likeness, name, case.status));
     }
 }
@@ -436,21 +514,24 @@ impl<'a> Case<'a> {
             "name": self.name, "status": self.status, "path": self.path, "node": self.node, "file": self.file,
             "error": self.error, "details": details, "duration": self.duration,
         });
-        test.as_object_mut().into_iter().for_each(|test| test.retain(|_, value| !value.is_null()));
+        test.as_object_mut()
+            .into_iter()
+            .for_each(|test| test.retain(|_, value| !value.is_null()));
         test
     }
 
     /// Whether it represents a missing result.
     pub(crate) fn is_error(&self) -> bool {
-        self.file.is_some_and(|file| layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS))
+        self.file.is_some_and(|file| {
+            layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS)
+        })
     }
 
     /// The names of the items above, without those of the plugin and the node.
     pub(crate) fn group(&self) -> impl Iterator<Item = &'a str> {
-        self.path
-            .iter()
-            .copied()
-            .skip(usize::from(self.node.is_some() && self.path.first() == self.node.as_ref()))
+        self.path.iter().copied().skip(usize::from(
+            self.node.is_some() && self.path.first() == self.node.as_ref(),
+        ))
     }
 
     /// A detail that is text.
@@ -461,8 +542,13 @@ impl<'a> Case<'a> {
     /// The failure text: the parts with the reason, else all details.
     pub(crate) fn reason(&self) -> String {
         // Where a result is missing, the failure is the cause behind a fixed message.
-        let message = self.detail("error").filter(|_| !self.is_error() || self.detail(FAILURE).is_none());
-        let known: Vec<&str> = [self.error, self.detail(FAILURE), message].into_iter().flatten().collect();
+        let message = self
+            .detail("error")
+            .filter(|_| !self.is_error() || self.detail(FAILURE).is_none());
+        let known: Vec<&str> = [self.error, self.detail(FAILURE), message]
+            .into_iter()
+            .flatten()
+            .collect();
         if !known.is_empty() {
             return known.join("\n");
         }
@@ -473,7 +559,12 @@ impl<'a> Case<'a> {
             Value::String(text) => format!("{key}: {text}"),
             other => format!("{key}: {other}"),
         };
-        self.item.details.iter().filter(|(key, _)| !aside(key)).map(line).joined("\n")
+        self.item
+            .details
+            .iter()
+            .filter(|(key, _)| !aside(key))
+            .map(line)
+            .joined("\n")
     }
 
     /// Adds the test to a list of the `max` slowest, the slowest first.
@@ -481,8 +572,11 @@ impl<'a> Case<'a> {
         let Some(seconds) = self.duration else { return };
         let at = slowest.partition_point(|other| other["seconds"].as_f64() >= Some(seconds));
         if at < max {
-            let Self { name, plugin, node, .. } = *self;
-            let test = json!({"seconds": seconds, "id": id, "name": name, "plugin": plugin, "node": node});
+            let Self {
+                name, plugin, node, ..
+            } = *self;
+            let test =
+                json!({"seconds": seconds, "id": id, "name": name, "plugin": plugin, "node": node});
             slowest.insert(at, test);
             slowest.truncate(max);
         }
@@ -490,9 +584,18 @@ impl<'a> Case<'a> {
 
     /// Adds the case to `causes` as a failure; returns the index of its cause.
     pub(crate) fn add_to(&self, causes: &mut Causes) -> usize {
-        let Self { plugin, node, name, .. } = *self;
+        let Self {
+            plugin, node, name, ..
+        } = *self;
         let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
-        causes.add(&ReportedFailure { plugin, node, test: name, text: &text, remedy, link })
+        causes.add(&ReportedFailure {
+            plugin,
+            node,
+            test: name,
+            text: &text,
+            remedy,
+            link,
+        })
     }
 }
 
@@ -517,7 +620,11 @@ impl Cases<'_> {
         }
         let found = items(self.archive.tree(self.plugin)?, self.node, |above, item| {
             let around = above.iter().chain([&item]);
-            let file = around.clone().rev().find_map(|item| item.meta.get("file")).map(String::as_str);
+            let file = around
+                .clone()
+                .rev()
+                .find_map(|item| item.meta.get("file"))
+                .map(String::as_str);
             let is_node = |item: &&Item| item.meta.get("type").is_some_and(|kind| kind == "node");
             let node_item = around.clone().find(is_node);
             let told = file.and_then(|file| {
@@ -526,7 +633,11 @@ impl Cases<'_> {
             });
             visit(&Case {
                 name: &item.name,
-                status: if item.status.is_empty() { UNKNOWN } else { &item.status },
+                status: if item.status.is_empty() {
+                    UNKNOWN
+                } else {
+                    &item.status
+                },
                 path: above.iter().skip(1).map(|item| &*item.name).collect(),
                 node: node_item.map(|item| &*item.name),
                 file,
@@ -571,7 +682,9 @@ pub(super) fn missing(name: Option<&str>) -> String {
 impl Health {
     /// Reads the health; `None` if the run had no cluster.
     pub(crate) fn read(files: &ExtractedFiles) -> Result<Option<Self>> {
-        let Some(bytes) = files.small(HEALTH)? else { return Ok(None) };
+        let Some(bytes) = files.small(HEALTH)? else {
+            return Ok(None);
+        };
         // The original ignores content after the document.
         Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
             .map_err(|error| anyhow!("`{HEALTH}`: {error}"))
@@ -601,12 +714,18 @@ fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::E
 fn left_out(files: &ExtractedFiles) -> Vec<Value> {
     let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
     let mut nodes = BTreeMap::<String, Vec<String>>::new();
-    for FailedQuery { name, error, .. } in failed.into_iter().filter(|failed| failed.queryobj == "Nodes") {
+    for FailedQuery { name, error, .. } in failed
+        .into_iter()
+        .filter(|failed| failed.queryobj == "Nodes")
+    {
         let (node, error) = match name.split_once('/') {
             Some((node, what)) => (node.to_owned(), format!("{what}: {error}")),
             None => (name, error),
         };
         nodes.entry(node).or_default().push(error);
     }
-    nodes.into_iter().map(|(node, errors)| json!({"node": node, "error": errors.join("; ")})).collect()
+    nodes
+        .into_iter()
+        .map(|(node, errors)| json!({"node": node, "error": errors.join("; ")}))
+        .collect()
 }

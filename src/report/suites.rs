@@ -22,9 +22,13 @@ const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
 /// The start of an element, without its end; attributes without a value are omitted.
 fn tag(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
-    let known = attributes.iter().filter_map(|(key, value)| Some((key, (*value)?)));
+    let known = attributes
+        .iter()
+        .filter_map(|(key, value)| Some((key, (*value)?)));
     // Line ends in attributes are encoded, so that readers preserve them.
-    known.fold(format!("<{name}"), |tag, (key, value)| format!("{tag} {key}=\"{}\"", escape(value, true)))
+    known.fold(format!("<{name}"), |tag, (key, value)| {
+        format!("{tag} {key}=\"{}\"", escape(value, true))
+    })
 }
 
 /// An element of a test.
@@ -40,7 +44,12 @@ fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -
     // Without rounding noise.
     let time = ((seconds * 1e6).round() / 1e6).to_string();
     let source = Some(source).filter(|source| !source.is_empty());
-    let about = [("name", Some(name)), ("classname", Some(class)), ("time", Some(&time)), ("file", source)];
+    let about = [
+        ("name", Some(name)),
+        ("classname", Some(class)),
+        ("time", Some(&time)),
+        ("file", source),
+    ];
     format!("{}>{inside}</testcase>\n", tag("testcase", &about))
 }
 
@@ -54,7 +63,8 @@ fn head(
 ) -> String {
     let skipped = counts.of(SKIPPED) + counts.of(OTHER);
     let [tests, failures, errors, skipped] =
-        [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped].map(|number| number.to_string());
+        [counts.sum(), counts.of(FAILED), counts.of(UNKNOWN), skipped]
+            .map(|number| number.to_string());
     // To the millisecond: schemas allow no more digits in a suite.
     let time = seconds.map(|seconds| ((seconds * 1e3).round() / 1e3).to_string());
     let about = [
@@ -62,7 +72,10 @@ fn head(
         ("tests", Some(&tests)),
         ("failures", Some(&failures)),
         ("errors", Some(&errors)),
-        ("skipped", Some(&*skipped).filter(|_| element == "testsuite")),
+        (
+            "skipped",
+            Some(&*skipped).filter(|_| element == "testsuite"),
+        ),
         ("time", time.as_deref()),
     ];
     tag(element, &[&about[..], more].concat()) + ">\n"
@@ -71,10 +84,18 @@ fn head(
 /// Writes one document.
 pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let mut counts = report.counts.clone();
-    let broken = report.plugins.iter().filter(|plugin| plugin.error.is_some()).count() as u64;
+    let broken = report
+        .plugins
+        .iter()
+        .filter(|plugin| plugin.error.is_some())
+        .count() as u64;
     counts.add(UNKNOWN, broken + u64::from(report.why.is_some()));
     let seconds = report.duration.map(|span| span.seconds());
-    write!(out, "{HEAD}\n{}", head("testsuites", "sonobuoy", &counts, seconds, &[]))?;
+    write!(
+        out,
+        "{HEAD}\n{}",
+        head("testsuites", "sonobuoy", &counts, seconds, &[])
+    )?;
     if let Some(why) = &report.why {
         // CI systems show nothing except tests.
         let told = why.sentences();
@@ -85,7 +106,12 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     for plugin in &report.plugins {
         match &plugin.error {
             Some(error) => {
-                broken_suite(plugin.name, plugin.name, &element("error", None, Some(error), None), out)?;
+                broken_suite(
+                    plugin.name,
+                    plugin.name,
+                    &element("error", None, Some(error), None),
+                    out,
+                )?;
             }
             None => write_plugin(report, plugin, out)?,
         }
@@ -95,7 +121,11 @@ pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
 
 /// A suite with one test, which is an error.
 fn broken_suite(name: &str, test: &str, error: &str, out: &mut dyn Write) -> Result<()> {
-    let (_, suite) = suite(name, None, &[(UNKNOWN, testcase(test, name, "", 0.0, error))]);
+    let (_, suite) = suite(
+        name,
+        None,
+        &[(UNKNOWN, testcase(test, name, "", 0.0, error))],
+    );
     Ok(out.write_all(suite.as_bytes())?)
 }
 
@@ -111,13 +141,21 @@ fn suite(name: &str, seconds: Option<f64>, tests: &[Test]) -> (Counts, String) {
     (counts, format!("{head}{elements}</testsuite>\n"))
 }
 
-fn write_all(name: &str, suites: impl Iterator<Item = (Counts, String)>, out: &mut dyn Write) -> Result<()> {
+fn write_all(
+    name: &str,
+    suites: impl Iterator<Item = (Counts, String)>,
+    out: &mut dyn Write,
+) -> Result<()> {
     let (mut all, mut text) = (Counts::default(), String::new());
     for (counts, suite) in suites {
         all.add_all(&counts);
         text += &suite;
     }
-    Ok(write!(out, "{HEAD}\n{}{text}</testsuites>\n", head("testsuites", name, &all, None, &[]))?)
+    Ok(write!(
+        out,
+        "{HEAD}\n{}{text}</testsuites>\n",
+        head("testsuites", name, &all, None, &[])
+    )?)
 }
 
 /// Writes the changes between two archives: a suite per plugin and node. New failures are failures, removed or newly
@@ -126,28 +164,46 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let mut suites = BTreeMap::<_, Vec<_>>::new();
     for change in &diff.changes {
         let node = change.node.iter().map(String::as_str);
-        suites.entry(iter::once(&*change.plugin).chain(node).joined("/")).or_default().push(changed(change));
+        suites
+            .entry(iter::once(&*change.plugin).chain(node).joined("/"))
+            .or_default()
+            .push(changed(change));
     }
-    write_all("sonobuoy results diff", suites.iter().map(|(name, tests)| suite(name, None, tests)), out)
+    write_all(
+        "sonobuoy results diff",
+        suites.iter().map(|(name, tests)| suite(name, None, tests)),
+        out,
+    )
 }
 
 /// Writes several archives: a suite for each, with its plugins as tests; a cluster without an archive is an error.
 pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let suites = many.columns.iter().enumerate().map(|(at, column)| {
-        let test =
-            |name: &str, status, inside: &str| (status, testcase(name, &column.archive, "", 0.0, inside));
-        let missing = column
-            .error
-            .as_ref()
-            .map(|error| test("the run brings results", UNKNOWN, &element("error", None, Some(error), None)));
-        let plugins = column.plugins.iter().map(|(name, cell)| match &*cell.status {
-            status if status == FAILED || cell.failed > 0 => {
-                let names = many.failed(at, name).join("\n");
-                test(name, FAILED, &element("failure", None, Some(&cell.word()), Some(&names)))
-            }
-            UNKNOWN => test(name, UNKNOWN, &element("error", None, Some(UNKNOWN), None)),
-            _ => test(name, PASSED, ""),
+        let test = |name: &str, status, inside: &str| {
+            (status, testcase(name, &column.archive, "", 0.0, inside))
+        };
+        let missing = column.error.as_ref().map(|error| {
+            test(
+                "the run brings results",
+                UNKNOWN,
+                &element("error", None, Some(error), None),
+            )
         });
+        let plugins = column
+            .plugins
+            .iter()
+            .map(|(name, cell)| match &*cell.status {
+                status if status == FAILED || cell.failed > 0 => {
+                    let names = many.failed(at, name).join("\n");
+                    test(
+                        name,
+                        FAILED,
+                        &element("failure", None, Some(&cell.word()), Some(&names)),
+                    )
+                }
+                UNKNOWN => test(name, UNKNOWN, &element("error", None, Some(UNKNOWN), None)),
+                _ => test(name, PASSED, ""),
+            });
         let tests: Vec<_> = missing.into_iter().chain(plugins).collect();
         suite(&column.archive, column.duration, &tests)
     });
@@ -155,21 +211,27 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
 }
 
 fn changed(change: &TestChange) -> Test {
-    let [before, after] = [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
+    let [before, after] =
+        [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
     let message = &format!("{}: {before} -> {after}", change.kind.words()[1]);
     let (status, inside) = match change.kind {
-        ChangeKind::NewlyFailing => {
-            (FAILED, element("failure", Some(FAILED), Some(message), Some(&change.why)))
-        }
-        kind if kind == ChangeKind::Vanished || after == UNKNOWN => {
-            (UNKNOWN, element("error", Some(UNKNOWN), Some(message), None))
-        }
+        ChangeKind::NewlyFailing => (
+            FAILED,
+            element("failure", Some(FAILED), Some(message), Some(&change.why)),
+        ),
+        kind if kind == ChangeKind::Vanished || after == UNKNOWN => (
+            UNKNOWN,
+            element("error", Some(UNKNOWN), Some(message), None),
+        ),
         ChangeKind::StillFailing | ChangeKind::Changed => {
             (SKIPPED, element("skipped", None, Some(message), None))
         }
         _ => (PASSED, element("system-out", None, None, Some(message))),
     };
-    (status, testcase(&change.test, &change.plugin, "", 0.0, &inside))
+    (
+        status,
+        testcase(&change.test, &change.plugin, "", 0.0, &inside),
+    )
 }
 
 fn write_plugin(report: &Report<'_>, plugin: &PluginReport<'_>, out: &mut dyn Write) -> Result<()> {
@@ -195,13 +257,20 @@ fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport
         .iter()
         .find(|known| Some(&*known.name) == node)
         .map_or(plugin.duration, |node| node.duration);
-    let stamp = report.opened.survey.stamps.get(&(plugin.name.to_owned(), suite.file.clone()));
+    let stamp = report
+        .opened
+        .survey
+        .stamps
+        .get(&(plugin.name.to_owned(), suite.file.clone()));
     // In UTC and without a zone, as readers of JUnit expect.
     let utc = |text: &String| parse_rfc3339(text).or_else(|| parse_rfc3339(&format!("{text}Z")));
     let began = stamp
         .map_or(span.map(|span| span.from), utc)
         .map(|time| rfc3339(time).chars().take(19).collect::<String>());
-    let name = node.map_or_else(|| plugin.name.to_owned(), |node| format!("{}/{node}", plugin.name));
+    let name = node.map_or_else(
+        || plugin.name.to_owned(),
+        |node| format!("{}/{node}", plugin.name),
+    );
     let more = [("timestamp", began.as_deref()), ("hostname", node)];
     head("testsuite", &name, &suite.counts, suite.seconds, &more)
 }
@@ -211,12 +280,21 @@ fn test(case: &Case<'_>) -> String {
     let untold = JunitDetails::default();
     let told = case.told.unwrap_or(&untold);
     let place = iter::once(case.plugin).chain(case.group()).joined(".");
-    let class = if told.class.is_empty() { &place } else { &*told.class };
+    let class = if told.class.is_empty() {
+        &place
+    } else {
+        &*told.class
+    };
     let status = case.status;
     let text = case.reason();
     let mut inside = match status {
         PASSED => String::new(),
-        SKIPPED => element("skipped", None, Some(&*told.skipped).filter(|reason| !reason.is_empty()), None),
+        SKIPPED => element(
+            "skipped",
+            None,
+            Some(&*told.skipped).filter(|reason| !reason.is_empty()),
+            None,
+        ),
         FAILED | TIMEOUT => {
             let (message, text) = match text.split_at_checked(told.message) {
                 Some((message, rest)) if told.message > 0 => (message, rest.trim_start()),
@@ -234,22 +312,49 @@ fn test(case: &Case<'_>) -> String {
         custom => element("skipped", None, Some(&format!("status: {custom}")), None),
     };
     if let Some(run) = case.detail(RESUMED) {
-        inside +=
-            &element("system-out", None, None, Some(&format!("ran in run {run}, which this one continues")));
+        inside += &element(
+            "system-out",
+            None,
+            None,
+            Some(&format!("ran in run {run}, which this one continues")),
+        );
     }
     for name in ["system-out", "system-err"] {
-        inside += &case.detail(name).map(|text| element(name, None, None, Some(text))).unwrap_or_default();
+        inside += &case
+            .detail(name)
+            .map(|text| element(name, None, None, Some(text)))
+            .unwrap_or_default();
     }
-    testcase(case.name, class, &told.source, case.duration.unwrap_or_default(), &inside)
+    testcase(
+        case.name,
+        class,
+        &told.source,
+        case.duration.unwrap_or_default(),
+        &inside,
+    )
 }
 
 /// The failed attempts of a test, without the first ones, in the form of Surefire.
 fn attempts(item: &Item, name: &str, first: usize) -> String {
-    let attempts = item.details.get(ATTEMPTS).and_then(Value::as_array).into_iter().flatten();
+    let attempts = item
+        .details
+        .get(ATTEMPTS)
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
     let failure = |attempt: &Value| {
         let text = |key: &str| attempt[key].as_str().unwrap_or_default();
         let message = text(FAILURE).lines().next().unwrap_or_default();
-        element(name, Some(text("status")), Some(message), Some(text(FAILURE)))
+        element(
+            name,
+            Some(text("status")),
+            Some(message),
+            Some(text(FAILURE)),
+        )
     };
-    attempts.skip(first).filter(|attempt| attempt["status"] != PASSED).map(failure).collect()
+    attempts
+        .skip(first)
+        .filter(|attempt| attempt["status"] != PASSED)
+        .map(failure)
+        .collect()
 }

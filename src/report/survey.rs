@@ -68,7 +68,9 @@ impl Survey {
             match lexer.name() {
                 "testsuite" if !text("timestamp").is_empty() => {
                     let place = (plugin.to_owned(), file.to_owned());
-                    self.stamps.entry(place).or_insert_with(|| text("timestamp"));
+                    self.stamps
+                        .entry(place)
+                        .or_insert_with(|| text("timestamp"));
                 }
                 "testcase" => {
                     let mut details = JunitDetails {
@@ -80,7 +82,8 @@ impl Survey {
                         source: text("file"),
                         ..JunitDetails::default()
                     };
-                    let test = base::digest(&(plugin, file, lexer.attribute("name").unwrap_or_default()));
+                    let test =
+                        base::digest(&(plugin, file, lexer.attribute("name").unwrap_or_default()));
                     while lexer.next_child()? {
                         let message = lexer.attribute("message").unwrap_or_default();
                         match lexer.name() {
@@ -100,7 +103,8 @@ impl Survey {
                         }
                     }
                     self.bytes += size_of::<JunitDetails>();
-                    self.bytes += details.class.len() + details.source.len() + details.skipped.len();
+                    self.bytes +=
+                        details.class.len() + details.source.len() + details.skipped.len();
                     // Of several tests with one name the first counts.
                     if self.bytes <= MAX_BYTES {
                         self.tests.entry(test).or_insert(details);
@@ -127,16 +131,25 @@ impl Survey {
         errors: Option<&BTreeMap<String, u64>>,
         not_passed: &[&str],
     ) -> Result<Option<Value>> {
-        let errors = |name: &String| errors.and_then(|errors| errors.get(name)).copied().unwrap_or_default();
+        let errors = |name: &String| {
+            errors
+                .and_then(|errors| errors.get(name))
+                .copied()
+                .unwrap_or_default()
+        };
         let mut logs: Vec<_> = self.logs.iter().collect();
         logs.sort_by_cached_key(|(name, _)| {
-            let has_passed = !not_passed.iter().any(|plugin| names::is_of_plugin(name, plugin));
+            let has_passed = !not_passed
+                .iter()
+                .any(|plugin| names::is_of_plugin(name, plugin));
             (has_passed, Reverse(errors(name)), name)
         });
         let (mut left, mut shown) = (ALL, Vec::new());
         for (name, size) in &logs {
             let tail = self.ends.small(name)?.unwrap_or_default();
-            let Some(rest) = left.checked_sub(tail.len()) else { break };
+            let Some(rest) = left.checked_sub(tail.len()) else {
+                break;
+            };
             left = rest;
             shown.push(json!({
                 "name": name, "short": layout::below_pod_logs(name), "size": size, "errors": errors(name),
@@ -171,7 +184,10 @@ pub(crate) struct Arrival {
     #[serde(deserialize_with = "nullable")]
     arrived: String,
     /// Time when it was given up.
-    #[serde(deserialize_with = "nullable", skip_serializing_if = "String::is_empty")]
+    #[serde(
+        deserialize_with = "nullable",
+        skip_serializing_if = "String::is_empty"
+    )]
     pub failed: String,
 }
 
@@ -187,12 +203,18 @@ pub(crate) struct Period {
 impl Period {
     /// The duration in seconds.
     pub(crate) fn seconds(&self) -> f64 {
-        self.to.duration_since(self.from).unwrap_or_default().as_secs_f64()
+        self.to
+            .duration_since(self.from)
+            .unwrap_or_default()
+            .as_secs_f64()
     }
 
     /// The shortest period that contains all the given ones.
     pub(crate) fn around(spans: impl Iterator<Item = Self>) -> Option<Self> {
-        spans.reduce(|a, b| Self { from: a.from.min(b.from), to: a.to.max(b.to) })
+        spans.reduce(|a, b| Self {
+            from: a.from.min(b.from),
+            to: a.to.max(b.to),
+        })
     }
 }
 
@@ -209,14 +231,18 @@ pub(super) fn times(files: &ExtractedFiles) -> (Vec<Arrival>, Option<(String, St
     arrivals.sort_by(|a, b| (&a.plugin, &a.node).cmp(&(&b.plugin, &b.node)));
     // The log ends before the last result is packed, and its start may have been rotated away.
     let log = log_times(files);
-    let moments = arrivals.iter().flat_map(|arrival| [&arrival.started, &arrival.arrived, &arrival.failed]);
+    let moments = arrivals
+        .iter()
+        .flat_map(|arrival| [&arrival.started, &arrival.arrived, &arrival.failed]);
     let run = bounds(log.iter().chain(moments).map(String::as_str));
     (arrivals, run)
 }
 
 /// The first and the last of some timestamps; of equal ones, the first spelling.
 fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<(String, String)> {
-    let known: Vec<_> = moments.filter_map(|text| Some((parse_rfc3339(text)?, text))).collect();
+    let known: Vec<_> = moments
+        .filter_map(|text| Some((parse_rfc3339(text)?, text)))
+        .collect();
     let first = known.iter().min_by_key(|(time, _)| *time)?;
     let last = known.iter().rev().max_by_key(|(time, _)| *time)?;
     Some((first.1.to_owned(), last.1.to_owned()))
@@ -242,7 +268,11 @@ fn log_times(files: &ExtractedFiles) -> Vec<String> {
     let log = files.small(RUN_LOG).ok().flatten().unwrap_or_default();
     let log = String::from_utf8_lossy(&log);
     let time = |line: &str| Some(serde_json::from_str::<Line>(line).ok()?.time);
-    log.lines().find_map(time).into_iter().chain(log.lines().rev().find_map(time)).collect()
+    log.lines()
+        .find_map(time)
+        .into_iter()
+        .chain(log.lines().rev().find_map(time))
+        .collect()
 }
 
 /// Maximum bytes of one log to keep, and of all to show.
@@ -272,9 +302,17 @@ mod tests {
 
     #[test]
     fn run_spans_its_first_and_last_event() {
-        let moments =
-            ["2026-01-01T00:00:05Z", "2026-01-01T00:05:00Z", "", "2026-01-01T00:00:04Z", "nonsense"];
+        let moments = [
+            "2026-01-01T00:00:05Z",
+            "2026-01-01T00:05:00Z",
+            "",
+            "2026-01-01T00:00:04Z",
+            "nonsense",
+        ];
         let found = bounds(moments.into_iter());
-        assert_eq!(found, Some(("2026-01-01T00:00:04Z".into(), "2026-01-01T00:05:00Z".into())));
+        assert_eq!(
+            found,
+            Some(("2026-01-01T00:00:04Z".into(), "2026-01-01T00:05:00Z".into()))
+        );
     }
 }

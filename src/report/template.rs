@@ -46,11 +46,17 @@ pub(super) fn fill(
         let value = parts.fold(value, |value, part| Cow::Owned(filter(&value, part)));
         if !tag.starts_with(['#', '^']) {
             let text = text(&value);
-            let text = if tag.starts_with('&') { text } else { escape(&text) };
+            let text = if tag.starts_with('&') {
+                text
+            } else {
+                escape(&text)
+            };
             out.write_all(text.as_bytes())?;
             continue;
         }
-        let (inner, after) = template.split_once(&format!("{{{{/{wanted}}}}}")).unwrap_or((template, ""));
+        let (inner, after) = template
+            .split_once(&format!("{{{{/{wanted}}}}}"))
+            .unwrap_or((template, ""));
         template = after;
         let each = match &*value {
             Value::Array(list) => list,
@@ -59,7 +65,8 @@ pub(super) fn fill(
             other => slice::from_ref(other),
         };
         if tag.starts_with('#') {
-            each.iter().try_for_each(|one| fill(inner, &[values, &[one]].concat(), escape, out))?;
+            each.iter()
+                .try_for_each(|one| fill(inner, &[values, &[one]].concat(), escape, out))?;
         } else if each.is_empty() {
             fill(inner, values, escape, out)?;
         }
@@ -73,7 +80,10 @@ fn text(value: &Value) -> String {
         (Value::Array(list), _) => list.iter().map(text).joined(", "),
         (_, Some(count)) => number(count),
         // Without a needless `.0`.
-        (value, _) => value.as_f64().map(|number| number.to_string()).unwrap_or_default(),
+        (value, _) => value
+            .as_f64()
+            .map(|number| number.to_string())
+            .unwrap_or_default(),
     }
 }
 
@@ -87,9 +97,11 @@ fn filter(value: &Value, filter: &str) -> Value {
         "count" => list.len().into(),
         "first" => list[..at].into(),
         "rest" => list[at..].into(),
-        "named" => {
-            named(&list.iter().filter_map(Value::as_str).collect::<Vec<_>>(), list.len() as u64).into()
-        }
+        "named" => named(
+            &list.iter().filter_map(Value::as_str).collect::<Vec<_>>(),
+            list.len() as u64,
+        )
+        .into(),
         "digits" => value.to_string().into(),
         "took" => value.as_f64().map(spoken).into(),
         "size" => value.as_u64().map(size).into(),
@@ -104,7 +116,9 @@ fn filter(value: &Value, filter: &str) -> Value {
 /// Escapes text for any place in the page, including attributes; control characters, which HTML refuses, and those
 /// that reverse the order of letters become visible escapes.
 pub(super) fn escape(text: &str) -> String {
-    xml::escape(&visible::text(text), false).replace('"', "&quot;").replace('\'', "&#39;")
+    xml::escape(&visible::text(text), false)
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 /// A sentence with words between backticks as code.
@@ -112,7 +126,13 @@ fn prose(text: &str) -> String {
     text.split('`')
         .map(escape)
         .enumerate()
-        .map(|(at, part)| if at % 2 == 0 { part } else { format!("<code>{part}</code>") })
+        .map(|(at, part)| {
+            if at % 2 == 0 {
+                part
+            } else {
+                format!("<code>{part}</code>")
+            }
+        })
         .collect()
 }
 
@@ -138,7 +158,8 @@ fn digest(names: &[&str]) -> u64 {
 
 /// The lowest bits of a digest as letters and digits.
 fn letters(hash: u64) -> String {
-    let letter = |at| char::from(b"0123456789abcdefghjkmnpqrstvwxyz"[(hash >> (5 * at) & 31) as usize]);
+    let letter =
+        |at| char::from(b"0123456789abcdefghjkmnpqrstvwxyz"[(hash >> (5 * at) & 31) as usize]);
     (0..LETTERS).map(letter).collect()
 }
 
@@ -155,18 +176,30 @@ mod tests {
             "list": [{"name": "one", "inner": ["p", "q"]}, {"inner": []}],
         });
         for (template, expected) in [
-            ("{{name}} {{&markup}} {{count}} {{x}}", "&lt;a&gt; &amp; b <b> 12,345 1.5"),
+            (
+                "{{name}} {{&markup}} {{count}} {{x}}",
+                "&lt;a&gt; &amp; b <b> 12,345 1.5",
+            ),
             (
                 "{{#list}}{{name}}:{{#inner}}[{{.}}]{{/inner}}{{^inner}}-{{/inner}};{{/list}}",
                 "one:[p][q];&lt;a&gt; &amp; b:-;",
             ),
-            ("{{#none}}x{{/none}}{{#empty}}x{{/empty}}{{#zero}}x{{/zero}}{{#absent}}x{{/absent}}.", "."),
-            ("{{#count}}{{count}} {{name}}{{/count}}{{^zero}}none{{/zero}}", "12,345 &lt;a&gt; &amp; bnone"),
+            (
+                "{{#none}}x{{/none}}{{#empty}}x{{/empty}}{{#zero}}x{{/zero}}{{#absent}}x{{/absent}}.",
+                ".",
+            ),
+            (
+                "{{#count}}{{count}} {{name}}{{/count}}{{^zero}}none{{/zero}}",
+                "12,345 &lt;a&gt; &amp; bnone",
+            ),
             (
                 "{{#words|count}}{{.}}: {{words|first 2}} +{{words|rest 2|count}}{{/words|count}}",
                 "3: a, b +1",
             ),
-            ("{{count|digits}} {{x|took}} {{plugin|id plugin}}", "12345 1.5 s plugin-e2e"),
+            (
+                "{{count|digits}} {{x|took}} {{plugin|id plugin}}",
+                "12345 1.5 s plugin-e2e",
+            ),
         ] {
             let mut out = Vec::new();
             fill(template, &[&page], escape, &mut out).unwrap();
@@ -176,14 +209,20 @@ mod tests {
 
     #[test]
     fn backticks_are_rendered_as_code() {
-        assert_eq!(prose("run `a <b>` and `c`"), "run <code>a &lt;b&gt;</code> and <code>c</code>");
+        assert_eq!(
+            prose("run `a <b>` and `c`"),
+            "run <code>a &lt;b&gt;</code> and <code>c</code>"
+        );
         assert_eq!(prose("`open"), "<code>open</code>");
     }
 
     #[test]
     fn template_names_are_kept() {
         assert_eq!(anchor("plugin", &["e2e"]), "plugin-e2e");
-        assert_eq!(anchor("t", &["e2e", "", "a test"]), anchor("t", &["e2e", "", "a test"]));
+        assert_eq!(
+            anchor("t", &["e2e", "", "a test"]),
+            anchor("t", &["e2e", "", "a test"])
+        );
         assert_eq!(anchor("plugin", &["a b"]).len(), "plugin-".len() + 8);
         assert_ne!(anchor("t", &["a", "b"]), anchor("t", &["ab", ""]));
     }

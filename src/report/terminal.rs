@@ -27,7 +27,10 @@ const STYLES: [(&str, &str); 7] = [
 
 /// The colour of a style.
 pub(super) fn colour(style: &str) -> Option<&'static str> {
-    STYLES.iter().find(|(name, _)| *name == style).map(|(_, colour)| *colour)
+    STYLES
+        .iter()
+        .find(|(name, _)| *name == style)
+        .map(|(_, colour)| *colour)
 }
 
 /// Print settings.
@@ -50,7 +53,10 @@ pub(crate) struct TextOutput<'o> {
 /// Text as for a file.
 pub(super) fn as_file(write: impl FnOnce(&mut TextOutput<'_>) -> Result<()>) -> Result<String> {
     let mut out = Vec::new();
-    write(&mut TextOutput { look: Look::default(), out: &mut out })?;
+    write(&mut TextOutput {
+        look: Look::default(),
+        out: &mut out,
+    })?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
@@ -58,7 +64,11 @@ impl TextOutput<'_> {
     /// Writes a line in a colour, cut to the width.
     pub(super) fn painted(&mut self, colour: &str, text: &str) -> Result<()> {
         let mut text = visible::line(text).trim_end().to_owned();
-        if let Some(width) = self.look.width.filter(|width| *width > 20 && text.chars().count() > *width) {
+        if let Some(width) = self
+            .look
+            .width
+            .filter(|width| *width > 20 && text.chars().count() > *width)
+        {
             text = visible::cut(&text, width - 1).into_owned();
         }
         Ok(writeln!(self.out, "{}", self.paint(colour, &text))?)
@@ -85,11 +95,22 @@ impl TextOutput<'_> {
         let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
         let widths: Vec<usize> = (0..columns).map(width).collect();
         for (line, row) in rows.iter().enumerate() {
-            let cells = row.iter().zip(&widths).enumerate().map(|(at, (cell, width))| {
-                let cell = visible::line(cell);
-                if at < right { format!("{cell:width$}") } else { format!("{cell:>width$}") }
-            });
-            self.painted(colours.get(line).copied().unwrap_or_default(), &cells.joined("  "))?;
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(at, (cell, width))| {
+                    let cell = visible::line(cell);
+                    if at < right {
+                        format!("{cell:width$}")
+                    } else {
+                        format!("{cell:>width$}")
+                    }
+                });
+            self.painted(
+                colours.get(line).copied().unwrap_or_default(),
+                &cells.joined("  "),
+            )?;
         }
         Ok(())
     }
@@ -98,7 +119,12 @@ impl TextOutput<'_> {
     /// indentation, the others paint it.
     pub(super) fn fill(&mut self, template: &str, values: &[&Value]) -> Result<()> {
         let mut text = Vec::new();
-        fill(template, values, |text| visible::line(text).into_owned(), &mut text)?;
+        fill(
+            template,
+            values,
+            |text| visible::line(text).into_owned(),
+            &mut text,
+        )?;
         for line in String::from_utf8_lossy(&text).lines() {
             let styled = line
                 .strip_prefix('[')

@@ -45,7 +45,12 @@ pub(crate) struct View<'a> {
 
 impl View<'_> {
     /// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
-    pub(crate) fn show(self, archive: &OpenedArchive, plugins: &[String], out: &mut dyn Write) -> Result<()> {
+    pub(crate) fn show(
+        self,
+        archive: &OpenedArchive,
+        plugins: &[String],
+        out: &mut dyn Write,
+    ) -> Result<()> {
         let (mut errors, mut found) = (Vec::new(), false);
         for (at, plugin) in plugins.iter().enumerate() {
             match self.show_one(archive, plugin, out) {
@@ -62,7 +67,12 @@ impl View<'_> {
             errors.iter().for_each(|earlier| log::error!("{earlier:#}"));
             return Err(last);
         }
-        ensure!(found || self.node.is_none(), "{}: {}", known_nodes(archive)?, missing(self.node));
+        ensure!(
+            found || self.node.is_none(),
+            "{}: {}",
+            known_nodes(archive)?,
+            missing(self.node)
+        );
         Ok(())
     }
 
@@ -95,12 +105,26 @@ impl View<'_> {
             *counts.entry(item.status).or_default() += 1;
             Ok(())
         })?;
-        let Some((name, status)) = root else { return Ok(found) };
+        let Some((name, status)) = root else {
+            return Ok(found);
+        };
         let total: u64 = counts.values().sum();
         let mut count = |status: &str| counts.remove(status).unwrap_or_default();
-        let (passed, failed, skipped) = (count(PASSED), count(FAILED) + count(TIMEOUT), count(SKIPPED));
-        writeln!(out, "Plugin: {}\nStatus: {}\nTotal: {total}", line(&name), line(&status))?;
-        writeln!(out, "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}")?;
+        let (passed, failed, skipped) = (
+            count(PASSED),
+            count(FAILED) + count(TIMEOUT),
+            count(SKIPPED),
+        );
+        writeln!(
+            out,
+            "Plugin: {}\nStatus: {}\nTotal: {total}",
+            line(&name),
+            line(&status)
+        )?;
+        writeln!(
+            out,
+            "Passed: {passed}\nFailed: {failed}\nSkipped: {skipped}"
+        )?;
         for (status, count) in &counts {
             writeln!(out, "{}: {count}", line(status))?;
         }
@@ -147,13 +171,19 @@ impl View<'_> {
             Ok(())
         })?;
         archive.source.extract(|_, name, _, _| {
-            Ok(if wanted.is_empty() { PassAction::Stop } else { PassAction::keep_if(wanted.remove(name)) })
+            Ok(if wanted.is_empty() {
+                PassAction::Stop
+            } else {
+                PassAction::keep_if(wanted.remove(name))
+            })
         })
     }
 
     fn show_health(self, files: &ExtractedFiles, out: &mut dyn Write) -> Result<()> {
         if self.mode == ViewMode::Detailed {
-            let mut file = files.open(layout::HEALTH).ok_or_else(|| absent(layout::HEALTH))?;
+            let mut file = files
+                .open(layout::HEALTH)
+                .ok_or_else(|| absent(layout::HEALTH))?;
             return Ok(io::copy(&mut file, out).map(drop)?);
         }
         let health = Health::read(files)?.unwrap_or_default();
@@ -172,9 +202,15 @@ impl View<'_> {
 impl Health {
     /// Prints the health as text.
     fn report(&self, out: &mut dyn Write) -> Result<()> {
-        writeln!(out, "Run Details:\nAPI Server version: {}", line(&self.api_version))?;
-        for (title, what, part) in [("Node", "nodes", &self.node_health), ("Pods", "pods", &self.pod_health)]
-        {
+        writeln!(
+            out,
+            "Run Details:\nAPI Server version: {}",
+            line(&self.api_version)
+        )?;
+        for (title, what, part) in [
+            ("Node", "nodes", &self.node_health),
+            ("Pods", "pods", &self.pod_health),
+        ] {
             let is_node = what == "nodes";
             if is_node || !part.details.is_empty() {
                 writeln!(out, "{title} health: {}", part.share())?;
@@ -184,42 +220,71 @@ impl Health {
             }
             writeln!(out, "Details for failed {what}:")?;
             for detail in part.unwell() {
-                let Detail { ready, reason, message, .. } = detail;
+                let Detail {
+                    ready,
+                    reason,
+                    message,
+                    ..
+                } = detail;
                 let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
                 writeln!(out, "{}", line(&text))?;
             }
             out.write_all(if is_node { b"\n" } else { b"" })?;
         }
         let mut title = "Errors detected in files:\n";
-        for (kind, files) in self.error_summary.iter().filter(|(_, files)| !files.is_empty()) {
+        for (kind, files) in self
+            .error_summary
+            .iter()
+            .filter(|(_, files)| !files.is_empty())
+        {
             writeln!(out, "{}{}:", std::mem::take(&mut title), line(kind))?;
             let mut lines: Vec<_> = files.iter().collect();
             // Highest first; files with equal counts stay sorted by name.
             lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-            let width = lines.first().map_or(0, |(_, count)| count.to_string().len());
-            lines.iter().try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
+            let width = lines
+                .first()
+                .map_or(0, |(_, count)| count.to_string().len());
+            lines
+                .iter()
+                .try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
         }
         Ok(())
     }
 
     /// Prints the health as YAML, in the form and order of the original.
     fn write_yaml(&self, out: &mut dyn Write) -> Result<()> {
-        for (name, part) in [("node_health", &self.node_health), ("pod_health", &self.pod_health)] {
-            let Part { total_nodes, healthy_nodes, details } = part;
-            let head = if details.is_empty() { "" } else { "  details:\n" };
-            write!(out, "{name}:\n  total_nodes: {total_nodes}\n  healthy_nodes: {healthy_nodes}\n{head}")?;
+        for (name, part) in [
+            ("node_health", &self.node_health),
+            ("pod_health", &self.pod_health),
+        ] {
+            let Part {
+                total_nodes,
+                healthy_nodes,
+                details,
+            } = part;
+            let head = if details.is_empty() {
+                ""
+            } else {
+                "  details:\n"
+            };
+            write!(
+                out,
+                "{name}:\n  total_nodes: {total_nodes}\n  healthy_nodes: {healthy_nodes}\n{head}"
+            )?;
             for detail in details {
                 let fields = json!(detail);
                 for key in ["name", "healthy", "ready", "reason", "message", "namespace"] {
                     let before = if key == "name" { "  - " } else { "    " };
-                    let entry = fields.get(key).map(|value| yaml::entry(before, key, value, 4));
+                    let entry = fields
+                        .get(key)
+                        .map(|value| yaml::entry(before, key, value, 4));
                     out.write_all(entry.unwrap_or_default().as_bytes())?;
                 }
             }
         }
         let [version, summary] = [json!(self.api_version), json!(self.error_summary)];
-        let rest =
-            yaml::entry("", "api_version", &version, 0) + &yaml::entry("", "error_summary", &summary, 0);
+        let rest = yaml::entry("", "api_version", &version, 0)
+            + &yaml::entry("", "error_summary", &summary, 0);
         // The original ends this text with an empty line.
         Ok(writeln!(out, "{rest}")?)
     }
@@ -230,7 +295,10 @@ impl Part {
         let (healthy, total) = (self.healthy_nodes, self.total_nodes);
         match total {
             0 => format!("{healthy}/0"),
-            _ => format!("{healthy}/{total} ({}%)", healthy.saturating_mul(100).saturating_div(total)),
+            _ => format!(
+                "{healthy}/{total} ({}%)",
+                healthy.saturating_mul(100).saturating_div(total)
+            ),
         }
     }
 }
@@ -238,7 +306,11 @@ impl Part {
 /// The nodes that could have been requested.
 pub(crate) fn known_nodes(archive: &OpenedArchive) -> Result<String> {
     let report = Report::read(archive, None)?;
-    let nodes: Vec<&str> = report.node_names().collect::<BTreeSet<_>>().into_iter().collect();
+    let nodes: Vec<&str> = report
+        .node_names()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect();
     Ok(match nodes.len() as u64 {
         0 => "no item of that name; no plugin ran on nodes".into(),
         all => format!("no item of that name; nodes are {}", named(&nodes, all)),
@@ -277,7 +349,12 @@ impl serde_json::ser::Formatter for Go {
 fn readable(input: impl Read, out: &mut dyn Write) -> Result<()> {
     let mut input = BufReader::with_capacity(64 << 10, input);
     let mut piece = Vec::new();
-    while input.by_ref().take(64 << 10).read_until(b'\\', &mut piece)? > 0 {
+    while input
+        .by_ref()
+        .take(64 << 10)
+        .read_until(b'\\', &mut piece)?
+        > 0
+    {
         if piece.pop_if(|last| *last == b'\\').is_some() {
             let restored = match input.fill_buf()?.first() {
                 Some(b'n') => b'\n',
@@ -300,7 +377,8 @@ mod tests {
     #[test]
     fn json_equals_that_of_go() {
         let json = json::json!({"b": [1.0, 1.5, 1e21, 1e-7, -3, null], "a": "<&>\u{1}\u{8}\"\\\n\u{2028}ä"});
-        let expected = r#"{"a":"\u003c\u0026\u003e\u0001\b\"\\\n\u2028ä","b":[1,1.5,1e+21,1e-7,-3,null]}"#;
+        let expected =
+            r#"{"a":"\u003c\u0026\u003e\u0001\b\"\\\n\u2028ä","b":[1,1.5,1e+21,1e-7,-3,null]}"#;
         assert_eq!(go_json(&json), expected);
     }
 }

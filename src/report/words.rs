@@ -24,7 +24,10 @@ pub(crate) fn majority<V: Ord>(values: impl ExactSizeIterator<Item = V>) -> Opti
     let half = values.len() / 2;
     let mut counts = BTreeMap::new();
     values.for_each(|value| *counts.entry(value).or_insert(0) += 1);
-    counts.into_iter().find(|(_, count)| *count > half).map(|(value, _)| value)
+    counts
+        .into_iter()
+        .find(|(_, count)| *count > half)
+        .map(|(value, _)| value)
 }
 
 /// 12 KiB.

@@ -42,12 +42,20 @@ impl SuiteContent {
         let unlisted = claims.not_run.saturating_sub(self.not_run);
         let mut missing = Vec::new();
         if claims.failures > self.failures {
-            missing.push(format!("{}, of which {} can be read", failures(claims.failures), self.failures));
+            missing.push(format!(
+                "{}, of which {} can be read",
+                failures(claims.failures),
+                self.failures
+            ));
             self.failures = claims.failures;
         }
         // A test that passes and whose cleanup fails counts twice in some tools.
         if claims.tests > self.tests + unlisted + self.failures {
-            missing.push(format!("{}, of which {} can be read", count(claims.tests, "test"), self.tests));
+            missing.push(format!(
+                "{}, of which {} can be read",
+                count(claims.tests, "test"),
+                self.tests
+            ));
             self.tests = claims.tests;
         }
         (!missing.is_empty()).then(|| format!("the suite claims {}", missing.join("; and ")))
@@ -65,10 +73,22 @@ mod tests {
     /// Tests, failures and tests that did not run: claimed, and read.
     fn check(claims: [u64; 3], content: [u64; 3], expected: Option<&str>) {
         let [tests, failures, not_run] = claims;
-        let claims = SuiteClaims { tests, failures, not_run };
+        let claims = SuiteClaims {
+            tests,
+            failures,
+            not_run,
+        };
         let [tests, failures, not_run] = content;
-        let mut content = SuiteContent { tests, failures, not_run };
-        assert_eq!(content.refute(&claims).as_deref(), expected, "{claims:?} {content:?}");
+        let mut content = SuiteContent {
+            tests,
+            failures,
+            not_run,
+        };
+        assert_eq!(
+            content.refute(&claims).as_deref(),
+            expected,
+            "{claims:?} {content:?}"
+        );
         assert_eq!(content.refute(&claims), None, "it is reported once");
     }
 
@@ -76,11 +96,31 @@ mod tests {
     fn claims_beyond_the_content_are_refuted() {
         let failures = "the suite claims 2 failures and errors, of which 0 can be read";
         check([0, 2, 0], [3, 0, 0], Some(failures));
-        check([0, 1, 0], [3, 0, 0], Some("the suite claims 1 failure or error, of which 0 can be read"));
-        check([5, 0, 0], [3, 0, 0], Some("the suite claims 5 tests, of which 3 can be read"));
-        check([5, 0, 1], [3, 0, 0], Some("the suite claims 5 tests, of which 3 can be read"));
-        check([5, 0, 2], [3, 0, 2], Some("the suite claims 5 tests, of which 3 can be read"));
-        check([9, 2, 0], [3, 0, 0], Some(&format!("{failures}; and 9 tests, of which 3 can be read")));
+        check(
+            [0, 1, 0],
+            [3, 0, 0],
+            Some("the suite claims 1 failure or error, of which 0 can be read"),
+        );
+        check(
+            [5, 0, 0],
+            [3, 0, 0],
+            Some("the suite claims 5 tests, of which 3 can be read"),
+        );
+        check(
+            [5, 0, 1],
+            [3, 0, 0],
+            Some("the suite claims 5 tests, of which 3 can be read"),
+        );
+        check(
+            [5, 0, 2],
+            [3, 0, 2],
+            Some("the suite claims 5 tests, of which 3 can be read"),
+        );
+        check(
+            [9, 2, 0],
+            [3, 0, 0],
+            Some(&format!("{failures}; and 9 tests, of which 3 can be read")),
+        );
     }
 
     #[test]

@@ -35,7 +35,10 @@ pub(crate) const OTHER: &str = "other";
 
 /// Whether a status is known or empty.
 pub(crate) fn is_known(status: &str) -> bool {
-    matches!(status, PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | FLAKY | "")
+    matches!(
+        status,
+        PASSED | FAILED | SKIPPED | UNKNOWN | TIMEOUT | FLAKY | ""
+    )
 }
 
 /// Whether a status is that of a failure.
@@ -60,7 +63,10 @@ impl Outcome {
     /// The outcome of a plugin, or of one of its nodes, from its status and the numbers of its tests by status.
     pub(crate) fn of(status: &str, counts: &BTreeMap<String, u64>) -> Self {
         let has = |wanted: fn(&str) -> bool| {
-            wanted(status) || counts.iter().any(|(status, count)| *count > 0 && wanted(status))
+            wanted(status)
+                || counts
+                    .iter()
+                    .any(|(status, count)| *count > 0 && wanted(status))
         };
         if has(is_failure) {
             Self::Failed
@@ -180,7 +186,9 @@ mod tests {
 
     fn counts(text: &str) -> BTreeMap<String, u64> {
         let pairs = text.split(' ').filter_map(|pair| pair.split_once('='));
-        pairs.map(|(status, count)| (status.to_owned(), count.parse().unwrap())).collect()
+        pairs
+            .map(|(status, count)| (status.to_owned(), count.parse().unwrap()))
+            .collect()
     }
 
     #[test]
@@ -201,12 +209,18 @@ mod tests {
             assert_eq!(Outcome::of(status, &counts(of)), expected, "{status} {of}");
         }
         assert_eq!(Outcome::worst([]), Outcome::Unknown);
-        assert_eq!(Outcome::worst([Outcome::Failed, Outcome::Passed]), Outcome::Failed);
+        assert_eq!(
+            Outcome::worst([Outcome::Failed, Outcome::Passed]),
+            Outcome::Failed
+        );
     }
 
     #[test]
     fn run_ends_by_its_status_document() {
-        let entry = |status: &str| Entry { status: status.into(), ..Entry::default() };
+        let entry = |status: &str| Entry {
+            status: status.into(),
+            ..Entry::default()
+        };
         for (status, upload, entries, expected) in [
             ("running", None, &["complete"][..], RunEnd::Running),
             ("post-processing", None, &["complete"], RunEnd::Running),

@@ -48,13 +48,15 @@ impl Tally {
             self.count(status, *count);
         }
         self.has_error |= group.has_error;
-        self.nothing += group.nothing + i64::from(group.has_custom() && group.summands().is_empty());
+        self.nothing +=
+            group.nothing + i64::from(group.has_custom() && group.summands().is_empty());
     }
 
     fn count(&mut self, status: &str, more: u64) {
         if let Some(count) = self.counts.get_mut(status) {
             *count += more;
-        } else if status.len() <= STATUS_BYTES && (self.counts.len() < DISTINCT || is_known(status)) {
+        } else if status.len() <= STATUS_BYTES && (self.counts.len() < DISTINCT || is_known(status))
+        {
             self.counts.insert(status.to_owned(), more);
         } else {
             *self.counts.entry(OTHER.to_owned()).or_default() += more;
@@ -72,7 +74,9 @@ impl Tally {
     }
 
     fn has(&self, statuses: [&str; 2]) -> bool {
-        statuses.iter().any(|status| self.counts.contains_key(*status))
+        statuses
+            .iter()
+            .any(|status| self.counts.contains_key(*status))
     }
 
     /// The number of items with each status.
@@ -82,7 +86,11 @@ impl Tally {
 
     /// Counts of `counts` as items, which are not empty.
     pub(crate) fn of(counts: &BTreeMap<String, u64>) -> Self {
-        Self { counts: counts.clone(), children: counts.values().sum(), ..Self::default() }
+        Self {
+            counts: counts.clone(),
+            children: counts.values().sum(),
+            ..Self::default()
+        }
     }
 
     /// Records that the group could not be read to its end: it and the groups around it have not passed.
@@ -101,7 +109,11 @@ impl Tally {
             false => self.status(custom),
         };
         // Statuses that sum to nothing are unknown.
-        if status.is_empty() && (is_empty || !group.is_root) { UNKNOWN.into() } else { status }
+        if status.is_empty() && (is_empty || !group.is_root) {
+            UNKNOWN.into()
+        } else {
+            status
+        }
     }
 
     /// The numbers of items by status; a group without any counts as one of `status`.
@@ -118,7 +130,10 @@ impl Tally {
         if self.children == 0 {
             UNKNOWN.into()
         } else if custom {
-            self.summands().iter().map(|(status, count)| format!("{status}: {count}")).joined(", ")
+            self.summands()
+                .iter()
+                .map(|(status, count)| format!("{status}: {count}"))
+                .joined(", ")
         } else if self.has([FAILED, TIMEOUT]) {
             FAILED.into()
         } else if self.has([UNKNOWN, ""]) || self.has_error {
@@ -139,7 +154,10 @@ impl Tally {
             for part in status.split(", ") {
                 let mut words = part.split(": ");
                 let name = words.next().unwrap_or_default();
-                if let Some(count) = words.next().map_or(Some(1), |count| count.parse::<i64>().ok()) {
+                if let Some(count) = words
+                    .next()
+                    .map_or(Some(1), |count| count.parse::<i64>().ok())
+                {
                     let all = count.wrapping_mul(i64::try_from(*items).unwrap_or(i64::MAX));
                     let entry: &mut i64 = sum.entry(name).or_default();
                     *entry = entry.wrapping_add(all);
@@ -185,7 +203,11 @@ mod tests {
         root.group(&tally);
         root.item(FAILED);
         for tally in [&tally, &root] {
-            assert!(tally.counts().len() <= DISTINCT + 6, "{}", tally.counts().len());
+            assert!(
+                tally.counts().len() <= DISTINCT + 6,
+                "{}",
+                tally.counts().len()
+            );
             assert_eq!(tally.counts()[PASSED], 5_000);
             assert!(tally.counts()[OTHER] >= 9_000);
         }

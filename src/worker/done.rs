@@ -46,7 +46,10 @@ pub(super) struct Others {
 
 impl Others {
     pub(super) fn new(marker: Option<PathBuf>) -> Self {
-        Self { marker, ..Self::default() }
+        Self {
+            marker,
+            ..Self::default()
+        }
     }
 
     /// Notes their end, as the aggregator knows it.
@@ -110,7 +113,12 @@ pub(crate) struct ResultsDir {
 
 /// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its content at that
 /// time, or as soon as all containers have ended for good.
-pub(super) fn wait(place: &ResultsDir, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
+pub(super) fn wait(
+    place: &ResultsDir,
+    delay: Duration,
+    others: &Others,
+    stop: &Stop,
+) -> DoneOutcome {
     let (wake, woken) = mpsc::sync_channel(1);
     let hook = |told: &Stop| {
         let wake = wake.clone();
@@ -119,7 +127,12 @@ pub(super) fn wait(place: &ResultsDir, delay: Duration, others: &Others, stop: &
         })
     };
     let _hooks = [stop, &others.well, &others.for_good].map(hook);
-    let files: Vec<_> = others.marker.iter().cloned().chain([place.dir.join(DONE_FILE)]).collect();
+    let files: Vec<_> = others
+        .marker
+        .iter()
+        .cloned()
+        .chain([place.dir.join(DONE_FILE)])
+        .collect();
     // Watching before looking leaves no gap.
     let _watcher = watch(&files, &wake)
         .inspect_err(|error| {
@@ -143,10 +156,12 @@ pub(super) fn wait(place: &ResultsDir, delay: Duration, others: &Others, stop: &
             }),
         };
         let pause = match &seen {
-            Some(seen) => match seen.judge(place, if last { Duration::ZERO } else { delay }, last) {
-                Ok(found) => return found,
-                Err(pause) => pause.min(POLL),
-            },
+            Some(seen) => {
+                match seen.judge(place, if last { Duration::ZERO } else { delay }, last) {
+                    Ok(found) => return found,
+                    Err(pause) => pause.min(POLL),
+                }
+            }
             None if end.is_some() => return DoneOutcome::OthersEnded,
             None => POLL,
         };
@@ -169,7 +184,12 @@ struct ObservedDoneFile {
 
 impl ObservedDoneFile {
     /// Returns the outcome, or the time to wait before the next look.
-    fn judge(&self, place: &ResultsDir, delay: Duration, last: bool) -> Result<DoneOutcome, Duration> {
+    fn judge(
+        &self,
+        place: &ResultsDir,
+        delay: Duration,
+        last: bool,
+    ) -> Result<DoneOutcome, Duration> {
         let left = delay.saturating_sub(self.first.elapsed());
         if !left.is_zero() {
             return Err(left);
@@ -185,7 +205,11 @@ impl ObservedDoneFile {
         let left = settled.saturating_sub(self.since.elapsed());
         // An error of the disk may pass even when nothing can change any more.
         let is_final = last && matches!(found, DoneOutcome::Result(_));
-        if is_final || left.is_zero() { Ok(found) } else { Err(left) }
+        if is_final || left.is_zero() {
+            Ok(found)
+        } else {
+            Err(left)
+        }
     }
 }
 
@@ -201,10 +225,14 @@ impl ResultsDir {
             self.check_is_no_link()?;
             // Messages quote the content, which must not be a secret file.
             if !self.anywhere && self.inside(&path)?.is_none() {
-                return Err(std::io::Error::other("it is a link to a file outside the results folder"));
+                return Err(std::io::Error::other(
+                    "it is a link to a file outside the results folder",
+                ));
             }
             let mut content = Vec::new();
-            File::open(&path)?.take(CONTENT_LIMIT).read_to_end(&mut content)?;
+            File::open(&path)?
+                .take(CONTENT_LIMIT)
+                .read_to_end(&mut content)?;
             Ok(content)
         };
         let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
@@ -226,11 +254,16 @@ impl ResultsDir {
             _ if given.is_relative() && beside.exists() => beside,
             Ok(_) => given,
             Err(error) => {
-                return Err(format!("the done file names `{quoted}`, which cannot be read: {error}"));
+                return Err(format!(
+                    "the done file names `{quoted}`, which cannot be read: {error}"
+                ));
             }
         };
         if self.anywhere {
-            return Ok(Named { at: (path.clone(), PathBuf::new()), path });
+            return Ok(Named {
+                at: (path.clone(), PathBuf::new()),
+                path,
+            });
         }
         match self.inside(&path) {
             Ok(Some(inside)) => Ok(Named { path, at: inside }),
@@ -239,14 +272,19 @@ impl ResultsDir {
                  or set `results-anywhere: true` in the definition's `sonobuoy-config`",
                 self.dir.display()
             )),
-            Err(error) => Err(format!("the done file names `{quoted}`, which cannot be read: {error}")),
+            Err(error) => Err(format!(
+                "the done file names `{quoted}`, which cannot be read: {error}"
+            )),
         }
     }
 
     /// Maps a path of the plugin's container to this one.
     fn here(&self, text: &str) -> PathBuf {
         let given = Path::new(text);
-        let mount = self.mount.as_ref().filter(|_| !given.starts_with(&self.dir));
+        let mount = self
+            .mount
+            .as_ref()
+            .filter(|_| !given.starts_with(&self.dir));
         match mount.and_then(|mount| given.strip_prefix(mount).ok()) {
             Some(below) => self.dir.join(below),
             None => given.into(),
@@ -329,7 +367,9 @@ fn matters(event: &notify::Event, files: &[PathBuf]) -> bool {
         EventKind::Access(_) => return false,
         _ => {}
     }
-    event.paths.is_empty() || event.need_rescan() || event.paths.iter().any(|path| files.contains(path))
+    event.paths.is_empty()
+        || event.need_rescan()
+        || event.paths.iter().any(|path| files.contains(path))
 }
 
 #[cfg(test)]
@@ -348,7 +388,16 @@ mod tests {
     }
 
     fn wait(dir: &Path, delay: Duration, others: &Others, stop: &Stop) -> DoneOutcome {
-        super::wait(&ResultsDir { dir: dir.to_owned(), mount: None, anywhere: false }, delay, others, stop)
+        super::wait(
+            &ResultsDir {
+                dir: dir.to_owned(),
+                mount: None,
+                anywhere: false,
+            },
+            delay,
+            others,
+            stop,
+        )
     }
 
     impl Named {
@@ -362,29 +411,45 @@ mod tests {
     fn result(dir: &Path, relative: &str) -> DoneOutcome {
         let name = Path::new(dir.file_name().unwrap());
         let at = (dir.parent().unwrap().to_owned(), name.join(relative));
-        let path = if relative.is_empty() { dir.to_owned() } else { dir.join(relative) };
+        let path = if relative.is_empty() {
+            dir.to_owned()
+        } else {
+            dir.join(relative)
+        };
         DoneOutcome::Result(Named { path, at })
     }
 
     /// Checks the outcome when `content` is written before the look.
-    fn check(name: &str, content: &str, expected: impl FnOnce(&Path) -> Result<PathBuf, &'static str>) {
+    fn check(
+        name: &str,
+        content: &str,
+        expected: impl FnOnce(&Path) -> Result<PathBuf, &'static str>,
+    ) {
         let folder = Folder::new();
         fs::write(folder.0.join("report.txt"), "x").unwrap();
         let content = content.replace("DIR", folder.0.to_str().unwrap());
         fs::write(folder.0.join(DONE_FILE), content).unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::default(), &Stop::new());
         match (found, expected(&folder.0)) {
-            (DoneOutcome::Result(named), Ok(expected)) => assert_eq!(named.real(), expected, "{name}"),
-            (DoneOutcome::Unusable(why), Err(expected)) => assert!(why.contains(expected), "{name}: {why}"),
+            (DoneOutcome::Result(named), Ok(expected)) => {
+                assert_eq!(named.real(), expected, "{name}")
+            }
+            (DoneOutcome::Unusable(why), Err(expected)) => {
+                assert!(why.contains(expected), "{name}: {why}")
+            }
             (found, _) => panic!("{name}: {found:?}"),
         }
     }
 
     #[test]
     fn done_file_is_trimmed() {
-        check("newline", "DIR/report.txt\n", |dir| Ok(dir.join("report.txt")));
+        check("newline", "DIR/report.txt\n", |dir| {
+            Ok(dir.join("report.txt"))
+        });
         check("none", "DIR/report.txt", |dir| Ok(dir.join("report.txt")));
-        check("space", " \tDIR/report.txt \r\n\n", |dir| Ok(dir.join("report.txt")));
+        check("space", " \tDIR/report.txt \r\n\n", |dir| {
+            Ok(dir.join("report.txt"))
+        });
         check("folder", "DIR\n", |dir| Ok(dir.to_owned()));
         check("relative", "report.txt\n", |dir| Ok(dir.join("report.txt")));
     }
@@ -393,7 +458,11 @@ mod tests {
     fn only_a_readable_done_file_counts_at_once_when_all_have_ended() {
         let folder = Folder::new();
         fs::write(folder.0.join("report.txt"), "x").unwrap();
-        let place = ResultsDir { dir: folder.0.to_path_buf(), mount: None, anywhere: false };
+        let place = ResultsDir {
+            dir: folder.0.to_path_buf(),
+            mount: None,
+            anywhere: false,
+        };
         let now = Instant::now();
         for (look, is_final) in [
             (Ok(b"report.txt".to_vec()), true),
@@ -401,7 +470,11 @@ mod tests {
             (Ok(b"missing.txt".to_vec()), false),
             (Err("cannot be read: Input/output error".into()), false),
         ] {
-            let seen = ObservedDoneFile { first: now, since: Instant::now(), look };
+            let seen = ObservedDoneFile {
+                first: now,
+                since: Instant::now(),
+                look,
+            };
             let judged = seen.judge(&place, Duration::ZERO, true);
             assert_eq!(judged.is_ok(), is_final, "{:?}", seen.look);
         }
@@ -411,7 +484,11 @@ mod tests {
     fn results_folder_replaced_by_a_link_is_an_error() {
         let outer = Folder::new();
         let dir = outer.0.join("results");
-        let place = ResultsDir { dir: dir.clone(), mount: None, anywhere: false };
+        let place = ResultsDir {
+            dir: dir.clone(),
+            mount: None,
+            anywhere: false,
+        };
         fs::create_dir_all(&dir).unwrap();
         assert!(matches!(place.open(), Ok(Opened::Folder(_))));
         fs::create_dir(outer.0.join("other")).unwrap();
@@ -424,7 +501,12 @@ mod tests {
         let error = place.open().unwrap_err().to_string();
         assert_eq!(error, "the results folder was replaced by a link");
         named.open().unwrap_err();
-        assert!(place.named(b"r").unwrap_err().contains("outside the results folder"));
+        assert!(
+            place
+                .named(b"r")
+                .unwrap_err()
+                .contains("outside the results folder")
+        );
         fs::write(dir.join(DONE_FILE), "r\n").unwrap();
         let look = place.look().unwrap().unwrap_err();
         assert!(look.contains("was replaced by a link"), "{look}");
@@ -434,14 +516,18 @@ mod tests {
     fn empty_done_file_is_explained() {
         check("empty", "", |_| Err("is empty"));
         check("blank", " \n", |_| Err("is empty"));
-        check("missing", "DIR/none\n", |_| Err("/none`, which cannot be read"));
+        check("missing", "DIR/none\n", |_| {
+            Err("/none`, which cannot be read")
+        });
     }
 
     #[test]
     fn full_disk_explains_an_empty_done_file() {
-        for (free_bytes, words) in
-            [(0, "is full; free space"), (4_095, "is full"), (4_096, "must contain the path")]
-        {
+        for (free_bytes, words) in [
+            (0, "is full; free space"),
+            (4_095, "is full"),
+            (4_096, "must contain the path"),
+        ] {
             let why = why_empty(Path::new("/results"), free_bytes);
             assert!(why.contains(words), "{free_bytes}: {why}");
         }
@@ -455,7 +541,12 @@ mod tests {
         fs::create_dir_all(dir.join("sub")).unwrap();
         fs::create_dir_all(outer.0.join("results-of-others")).unwrap();
         // A file of this name also exists in the tests' working directory.
-        for file in ["secret", "results/inner", "results/Cargo.toml", "results-of-others/x"] {
+        for file in [
+            "secret",
+            "results/inner",
+            "results/Cargo.toml",
+            "results-of-others/x",
+        ] {
             fs::write(outer.0.join(file), "x").unwrap();
         }
         symlink("../secret", dir.join("link")).unwrap();
@@ -487,13 +578,20 @@ mod tests {
             let text = text.replace("DIR", dir.to_str().unwrap());
             fs::write(dir.join(DONE_FILE), format!("{text}\n")).unwrap();
             let found = |anywhere| {
-                let place = ResultsDir { dir: dir.clone(), mount: Some("/old".into()), anywhere };
+                let place = ResultsDir {
+                    dir: dir.clone(),
+                    mount: Some("/old".into()),
+                    anywhere,
+                };
                 super::wait(&place, Duration::ZERO, &Others::default(), &Stop::new())
             };
             match found(false) {
                 DoneOutcome::Result(named) => assert!(inside && named.open().is_ok(), "{text}"),
                 DoneOutcome::Unusable(why) => {
-                    assert!(!inside && why.contains("outside the results folder"), "{why}");
+                    assert!(
+                        !inside && why.contains("outside the results folder"),
+                        "{why}"
+                    );
                 }
                 other => panic!("{text}: {other:?}"),
             }
@@ -519,7 +617,9 @@ mod tests {
         for (text, elsewhere) in [("out/report\n", "/etc/passwd"), ("out/reports\n", "/etc")] {
             fs::write(folder.0.join(DONE_FILE), text).unwrap();
             let found = wait(&folder.0, Duration::ZERO, &Others::default(), &Stop::new());
-            let DoneOutcome::Result(named) = found else { panic!("{found:?}") };
+            let DoneOutcome::Result(named) = found else {
+                panic!("{found:?}")
+            };
             let path = folder.0.join(text.trim());
             fs::rename(&path, folder.0.join("away")).unwrap();
             base::sys::symlink(Path::new(elsewhere), &path).unwrap();
@@ -551,7 +651,10 @@ mod tests {
                 fs::write(done, text).unwrap();
             })
         };
-        assert_eq!(wait(&dir, Duration::ZERO, &Others::default(), &Stop::new()), result(&dir, "report.txt"));
+        assert_eq!(
+            wait(&dir, Duration::ZERO, &Others::default(), &Stop::new()),
+            result(&dir, "report.txt")
+        );
         writer.join().unwrap();
     }
 
@@ -562,12 +665,18 @@ mod tests {
         for name in ["first", "second", "third"] {
             fs::write(dir.join(name), "x").unwrap();
         }
-        let write = |name: &str| fs::write(&done, format!("{}\n", dir.join(name).display())).unwrap();
+        let write =
+            |name: &str| fs::write(&done, format!("{}\n", dir.join(name).display())).unwrap();
         write("first");
         let waiter = {
             let dir = dir.clone();
             std::thread::spawn(move || {
-                wait(&dir, Duration::from_millis(600), &Others::default(), &Stop::new())
+                wait(
+                    &dir,
+                    Duration::from_millis(600),
+                    &Others::default(),
+                    &Stop::new(),
+                )
             })
         };
         let pause = |millis| Stop::new().wait(Duration::from_millis(millis));
@@ -617,7 +726,10 @@ mod tests {
         let (waiting, others) = waiter(3600);
         others.note(ContainersEnd::Succeeded);
         Stop::new().wait(Duration::from_millis(300));
-        assert!(!waiting.is_finished(), "what may be started again may change it");
+        assert!(
+            !waiting.is_finished(),
+            "what may be started again may change it"
+        );
         others.note(ContainersEnd::SucceededForGood);
         assert_eq!(waiting.join().unwrap(), result(&dir, ""));
     }
@@ -628,7 +740,12 @@ mod tests {
         let waiter = {
             let stop = stop.clone();
             std::thread::spawn(move || {
-                wait(Path::new("/does/not/exist"), Duration::ZERO, &Others::default(), &stop)
+                wait(
+                    Path::new("/does/not/exist"),
+                    Duration::ZERO,
+                    &Others::default(),
+                    &stop,
+                )
             })
         };
         stop.stop();
@@ -639,7 +756,10 @@ mod tests {
     #[test]
     fn pipe_as_done_file_is_unusable_without_blocking() {
         let folder = Folder::new();
-        let (pipe, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+        let (pipe, mode) = (
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+        );
         rustix::fs::mknodat(rustix::fs::CWD, folder.0.join(DONE_FILE), pipe, mode, 0).unwrap();
         let found = wait(&folder.0, Duration::ZERO, &Others::default(), &Stop::new());
         assert!(

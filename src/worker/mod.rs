@@ -100,14 +100,19 @@ impl WorkerSettings {
             access,
             id,
             results: ResultsDir {
-                dir: given(env::RESULTS_DIR).unwrap_or_else(|| names::RESULTS_DIR.into()).into(),
+                dir: given(env::RESULTS_DIR)
+                    .unwrap_or_else(|| names::RESULTS_DIR.into())
+                    .into(),
                 mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
                 anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
             },
             progress_port: match given(env::PROGRESS_PORT) {
                 None => Some(names::PROGRESS_PORT),
                 Some(text) => text.parse().ok().or_else(|| {
-                    log::warn!("{}: `{text}` is not a port, progress is not relayed", env::PROGRESS_PORT);
+                    log::warn!(
+                        "{}: `{text}` is not a port, progress is not relayed",
+                        env::PROGRESS_PORT
+                    );
                     None
                 }),
             },
@@ -123,7 +128,10 @@ impl WorkerSettings {
 /// grace period, so that a result that is almost ready still arrives; without one it then ends, which is not an
 /// error. Returns whether the aggregator has the result.
 pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
-    let retry = Retry { limit: settings.retry_limit, ..Retry::default() };
+    let retry = Retry {
+        limit: settings.retry_limit,
+        ..Retry::default()
+    };
     // `asked` and `over` end with this call, independently of `term`.
     let (asked, over) = (term.child(), Stop::new());
     let talk = Client::new(&settings.access, settings.id.clone())?;
@@ -146,16 +154,23 @@ pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
             let aggregator = &settings.access.aggregator_url;
             base::thread("heartbeat")
                 .spawn_scoped(scope, || send_heartbeats(talk, aggregator, &others, over))?;
-            if let Some(port) = settings.progress_port.filter(|port| relays.is_empty() && *port > 0) {
+            if let Some(port) = settings
+                .progress_port
+                .filter(|port| relays.is_empty() && *port > 0)
+            {
                 start_optional(scope, "relay", move || relay::share(port, talk, over));
             }
             for relay in relays {
                 // Without its thread the socket is closed, so that no plugin waits for a response.
-                start_optional(scope, "relay", move || relay::run(&relay, talk, senders, over));
+                start_optional(scope, "relay", move || {
+                    relay::run(&relay, talk, senders, over)
+                });
             }
             if settings.progress_port.is_some() {
                 let folder = &settings.results.dir;
-                start_optional(scope, "suite", move || suite::run(folder, talk, senders, over));
+                start_optional(scope, "suite", move || {
+                    suite::run(folder, talk, senders, over)
+                });
             }
             wait_and_submit(settings, &client, &others, over)
         };
@@ -197,15 +212,26 @@ pub(crate) fn linger(seconds: i64, term: &Stop) {
     }
 }
 
-fn wait_and_submit(settings: &WorkerSettings, client: &Client, others: &Others, over: &Stop) -> Result<bool> {
+fn wait_and_submit(
+    settings: &WorkerSettings,
+    client: &Client,
+    others: &Others,
+    over: &Stop,
+) -> Result<bool> {
     let dir = &settings.results.dir;
     let (path, opened) = match done::wait(&settings.results, settings.done_delay, others, over) {
         DoneOutcome::Result(named) => {
-            log::info!("the plugin is done, its result is `{}`", named.path.display());
+            log::info!(
+                "the plugin is done, its result is `{}`",
+                named.path.display()
+            );
             (named.path.clone(), named.open())
         }
         DoneOutcome::OthersEnded => {
-            log::info!("all other containers have ended: submitting `{}`", dir.display());
+            log::info!(
+                "all other containers have ended: submitting `{}`",
+                dir.display()
+            );
             (dir.clone(), settings.results.open())
         }
         DoneOutcome::Unusable(why) => return report(client, &why),
@@ -214,16 +240,26 @@ fn wait_and_submit(settings: &WorkerSettings, client: &Client, others: &Others, 
             return Ok(false);
         }
     };
-    let opened = opened.map_err(|source| Error::File { path: path.clone(), source });
+    let opened = opened.map_err(|source| Error::File {
+        path: path.clone(),
+        source,
+    });
     match opened.and_then(|opened| client.submit_opened(&path, opened)) {
         Ok(client::Submitted::Accepted) => log::info!("the aggregator has accepted the result"),
         Ok(client::Submitted::AlreadyThere) => log::info!("the aggregator already has this result"),
         Err(error @ Error::File { .. }) => return report(client, &error.to_string()),
         // The aggregator rejects the content: record that as the result.
-        Err(error @ Error::Refused { status: 400 | 413 | 422 | 500, .. }) => {
+        Err(
+            error @ Error::Refused {
+                status: 400 | 413 | 422 | 500,
+                ..
+            },
+        ) => {
             return report(client, &error.to_string());
         }
-        Err(error) => return Err(error).context(format!("cannot submit the result of {}", client.id())),
+        Err(error) => {
+            return Err(error).context(format!("cannot submit the result of {}", client.id()));
+        }
     }
     Ok(true)
 }
@@ -256,12 +292,18 @@ fn send_heartbeats(client: &Client, aggregator: &str, others: &Others, stop: &St
                 contact.made();
                 containers.into_iter().for_each(|end| others.note(end));
             }
-            Err(Error::Refused { status: 404 | 405, .. }) => {
+            Err(Error::Refused {
+                status: 404 | 405, ..
+            }) => {
                 log::debug!("this aggregator does not support heartbeats");
                 return;
             }
             // Reachable, but overloaded.
-            Err(Error::Refused { status: 429 | 503, text, .. }) => log::debug!("{text}"),
+            Err(Error::Refused {
+                status: 429 | 503,
+                text,
+                ..
+            }) => log::debug!("{text}"),
             Err(error) => contact.failed(&error),
         }
     }
@@ -296,7 +338,12 @@ impl Contact {
 
 /// Tries to connect to the host of `url`.
 fn probe(url: &str) -> io::Result<()> {
-    let authority = url.strip_prefix("https://").unwrap_or(url).split('/').next().unwrap_or_default();
+    let authority = url
+        .strip_prefix("https://")
+        .unwrap_or(url)
+        .split('/')
+        .next()
+        .unwrap_or_default();
     let port = |text: &str| text.parse::<u16>().ok();
     let (host, port) = authority
         .rsplit_once(':')
@@ -320,7 +367,10 @@ mod tests {
 
     fn read(scope: Scope, pairs: &[(&str, &str)]) -> Result<WorkerSettings> {
         WorkerSettings::read(scope, |name| {
-            pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+            pairs
+                .iter()
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| (*value).to_owned())
         })
     }
 
@@ -334,7 +384,10 @@ mod tests {
 
     #[test]
     fn missing_or_empty_settings_are_named_at_once() {
-        let error = read(Scope::Node, &[("CA_CERT", "ca"), ("CLIENT_KEY", ""), ("RESULT_TYPE", "")]);
+        let error = read(
+            Scope::Node,
+            &[("CA_CERT", "ca"), ("CLIENT_KEY", ""), ("RESULT_TYPE", "")],
+        );
         assert_eq!(
             error.unwrap_err().to_string(),
             "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE, NODE_NAME"
@@ -344,7 +397,11 @@ mod tests {
     #[test]
     fn absent_settings_have_defaults_and_old_names_are_ignored() {
         let mut pairs = NEEDED.to_vec();
-        pairs.extend([("RESULTS_DIR", "/old"), ("MASTER_URL", "https://old"), ("SONOBUOY_RESULTS_DIR", "")]);
+        pairs.extend([
+            ("RESULTS_DIR", "/old"),
+            ("MASTER_URL", "https://old"),
+            ("SONOBUOY_RESULTS_DIR", ""),
+        ]);
         let settings = read(Scope::Global, &pairs).unwrap();
         assert_eq!(settings.results.dir, PathBuf::from("/tmp/sonobuoy/results"));
         assert_eq!(settings.progress_port, Some(8099));
@@ -374,11 +431,19 @@ mod tests {
     #[test]
     fn route_to_the_aggregator_is_probed() {
         for host in ["127.0.0.1", "[::1]"] {
-            let Ok(listener) = TcpListener::bind((host.trim_matches(['[', ']']), 0)) else { continue };
-            let url = format!("https://{host}:{}/a/path", listener.local_addr().unwrap().port());
+            let Ok(listener) = TcpListener::bind((host.trim_matches(['[', ']']), 0)) else {
+                continue;
+            };
+            let url = format!(
+                "https://{host}:{}/a/path",
+                listener.local_addr().unwrap().port()
+            );
             probe(&url).unwrap();
             drop(listener);
-            assert_eq!(probe(&url).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+            assert_eq!(
+                probe(&url).unwrap_err().kind(),
+                io::ErrorKind::ConnectionRefused
+            );
         }
         assert!(probe("https://there-is-no.such-host.invalid:1").is_err());
     }

@@ -23,7 +23,8 @@ const PATH: &str = "/progress";
 const CLOCK: &str = "/clock";
 /// Path for the notice that another plugin was given the same port.
 const SHARED: &str = "/shared";
-const SHARED_REQUEST: &[u8] = b"POST /shared HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
+const SHARED_REQUEST: &[u8] =
+    b"POST /shared HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
 /// Interval of notices: another worker may get the port meanwhile.
 const SHARED_INTERVAL: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -31,16 +32,21 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const BODY_LIMIT: u64 = 1 << 20;
 /// Attempts to get a port that is free on both addresses.
 const MAX_ATTEMPTS: usize = 16;
-const HOSTS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+const HOSTS: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::LOCALHOST),
+    IpAddr::V6(Ipv6Addr::LOCALHOST),
+];
 
 /// Listens on both loopback addresses, if available, at a port that is free on both: `localhost` may resolve to
 /// either.
 pub(super) fn listen(port: Option<u16>) -> Vec<Server> {
     let Some(port) = port else { return Vec::new() };
-    (0..MAX_ATTEMPTS).find_map(|_| listen_at(port)).unwrap_or_else(|| {
-        log::warn!("progress of the plugin is not relayed: port {port} is taken");
-        Vec::new()
-    })
+    (0..MAX_ATTEMPTS)
+        .find_map(|_| listen_at(port))
+        .unwrap_or_else(|| {
+            log::warn!("progress of the plugin is not relayed: port {port} is taken");
+            Vec::new()
+        })
 }
 
 /// Listens at one port; `None` if it is taken.
@@ -59,7 +65,9 @@ fn listen_at(mut port: u16) -> Option<Vec<Server>> {
             }
             Err(_) if is_taken(address) => return None,
             // Machines with a single address family are common; plugins then use that one.
-            Err(error) => log::debug!("progress is not relayed from one loopback address: {error:#}"),
+            Err(error) => {
+                log::debug!("progress is not relayed from one loopback address: {error:#}")
+            }
         }
     }
     Some(relays)
@@ -116,7 +124,10 @@ fn refused(headers: &Headers, port: u16) -> Option<Response> {
     }
     let foreign = headers.all("host").find(|host| !is_own_host(host, port))?;
     let host = visible::short(foreign);
-    Some(Response::text(403, format_args!("`{host}` is not the host `localhost:{port}`")))
+    Some(Response::text(
+        403,
+        format_args!("`{host}` is not the host `localhost:{port}`"),
+    ))
 }
 
 /// Whether a `Host` header names this relay; clients written by hand omit the port.

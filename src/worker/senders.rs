@@ -59,10 +59,17 @@ struct Update {
 impl Senders {
     /// Processes an update from `connection`; returns the sum to forward, or `None` to forward the update unchanged.
     pub(super) fn take(&mut self, connection: &Arc<()>, body: &[u8]) -> Option<Vec<u8>> {
-        let Ok(Value::Object(fields)) = json::from_slice(body) else { return None };
-        let mut fields: Map<String, Value> =
-            fields.into_iter().map(|(name, value)| (name.to_ascii_lowercase(), value)).collect();
-        if APPENDING.iter().any(|name| fields.get(*name).is_some_and(|value| !value.is_null())) {
+        let Ok(Value::Object(fields)) = json::from_slice(body) else {
+            return None;
+        };
+        let mut fields: Map<String, Value> = fields
+            .into_iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .collect();
+        if APPENDING
+            .iter()
+            .any(|name| fields.get(*name).is_some_and(|value| !value.is_null()))
+        {
             return None;
         }
         let update = Update::read(&fields)?;
@@ -70,7 +77,11 @@ impl Senders {
             // An update without counts, while the log has some.
             return Some(seen.clone());
         }
-        let id = fields.get("sender").and_then(Value::as_str).filter(|id| !id.is_empty()).map(str::to_owned);
+        let id = fields
+            .get("sender")
+            .and_then(Value::as_str)
+            .filter(|id| !id.is_empty())
+            .map(str::to_owned);
         let mut at = self.find(connection, id.as_deref(), &update);
         if id.is_none() && self.all[at].differs(connection, &update) {
             at = self.split(at, connection, &update);
@@ -80,7 +91,8 @@ impl Senders {
         sender.id = id.or(sender.id.take());
         sender.note(connection, update.clone());
         // Received later, but sent earlier.
-        let is_older = sender.latest.counts[0] == update.counts[0] && update.done() < sender.latest.done();
+        let is_older =
+            sender.latest.counts[0] == update.counts[0] && update.done() < sender.latest.done();
         if sender.id.is_some() || alone || !is_older {
             sender.latest = update;
         }
@@ -107,7 +119,11 @@ impl Senders {
     /// Records that the response of a connection is being sent.
     pub(super) fn answered(&mut self, connection: &Arc<()>) {
         for sender in &mut self.all {
-            for one in sender.connections.iter_mut().filter(|one| one.is(connection)) {
+            for one in sender
+                .connections
+                .iter_mut()
+                .filter(|one| one.is(connection))
+            {
                 one.free = Some(Instant::now());
             }
         }
@@ -116,10 +132,14 @@ impl Senders {
     /// Sender of an update; a new one if none matches.
     fn find(&mut self, connection: &Arc<()>, id: Option<&str>, update: &Update) -> usize {
         let known = match id {
-            Some(_) => self.all.iter().position(|sender| sender.id.as_deref() == id),
-            None => {
-                self.all.iter().position(|sender| sender.connections.iter().any(|one| one.is(connection)))
-            }
+            Some(_) => self
+                .all
+                .iter()
+                .position(|sender| sender.id.as_deref() == id),
+            None => self
+                .all
+                .iter()
+                .position(|sender| sender.connections.iter().any(|one| one.is(connection))),
         };
         if let Some(at) = known {
             return at;
@@ -137,13 +157,21 @@ impl Senders {
             if let Some((at, _)) = continued {
                 return at;
             }
-            if self.all.iter().all(|sender| sender.id.is_none() && !sender.is_alive()) {
+            if self
+                .all
+                .iter()
+                .all(|sender| sender.id.is_none() && !sender.is_alive())
+            {
                 // Without other senders, a restart or any other count is accepted.
                 self.all.clear();
             }
         }
         if self.all.len() < MAX_SENDERS {
-            self.all.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
+            self.all.push(Sender {
+                id: None,
+                connections: Vec::new(),
+                latest: update.clone(),
+            });
         }
         self.all.len() - 1
     }
@@ -159,7 +187,11 @@ impl Senders {
         if let Some(furthest) = others.max_by_key(|latest| latest.done()) {
             sender.latest = furthest.clone();
         }
-        self.all.push(Sender { id: None, connections: Vec::new(), latest: update.clone() });
+        self.all.push(Sender {
+            id: None,
+            connections: Vec::new(),
+            latest: update.clone(),
+        });
         self.all.len() - 1
     }
 
@@ -171,7 +203,12 @@ impl Senders {
             for (all, one) in sum.counts.iter_mut().zip(sender.latest.counts) {
                 *all = all.saturating_add(one);
             }
-            for ((all, seen), list) in sum.lists.iter_mut().zip(&mut seen).zip(&sender.latest.lists) {
+            for ((all, seen), list) in sum
+                .lists
+                .iter_mut()
+                .zip(&mut seen)
+                .zip(&sender.latest.lists)
+            {
                 for text in list {
                     if seen.insert(text) && text.len() <= room {
                         room -= text.len();
@@ -186,15 +223,25 @@ impl Senders {
 
 impl Sender {
     fn note(&mut self, connection: &Arc<()>, latest: Update) {
-        self.connections.retain(|one| one.is_open() && !one.is(connection));
-        self.connections.push(Connection { alive: Arc::downgrade(connection), free: None, latest });
+        self.connections
+            .retain(|one| one.is_open() && !one.is(connection));
+        self.connections.push(Connection {
+            alive: Arc::downgrade(connection),
+            free: None,
+            latest,
+        });
     }
 
     /// Whether the updates of one connection continue its own counts and not those of the sender's other connections.
     fn differs(&self, connection: &Arc<()>, update: &Update) -> bool {
         let own = self.connections.iter().find(|one| one.is(connection));
-        let shared = self.connections.iter().any(|one| one.is_open() && !one.is(connection));
-        shared && own.is_some_and(|own| own.latest.leads_to(update)) && !self.latest.leads_to(update)
+        let shared = self
+            .connections
+            .iter()
+            .any(|one| one.is_open() && !one.is(connection));
+        shared
+            && own.is_some_and(|own| own.latest.leads_to(update))
+            && !self.latest.leads_to(update)
     }
 
     fn is_alive(&self) -> bool {
@@ -204,7 +251,9 @@ impl Sender {
     /// Whether an idle connection would be reused.
     fn is_idle(&self) -> bool {
         let free = |one: &Connection| one.free.is_some_and(|since| since.elapsed() > CLIENT_PAUSE);
-        self.connections.iter().any(|one| one.is_open() && free(one))
+        self.connections
+            .iter()
+            .any(|one| one.is_open() && free(one))
     }
 }
 
@@ -268,10 +317,16 @@ mod tests {
 
     /// The forwarded total, completed and failures.
     fn told(senders: &mut Senders, connection: &Arc<()>, body: &str) -> (i64, i64, usize) {
-        let passed = senders.take(connection, body.as_bytes()).unwrap_or_else(|| body.as_bytes().to_vec());
+        let passed = senders
+            .take(connection, body.as_bytes())
+            .unwrap_or_else(|| body.as_bytes().to_vec());
         let fields: Value = serde_json::from_slice(&passed).unwrap();
         let count = |name: &str| fields[name].as_i64().unwrap_or(0);
-        (count("total"), count("completed"), fields["failures"].as_array().map_or(0, Vec::len))
+        (
+            count("total"),
+            count("completed"),
+            fields["failures"].as_array().map_or(0, Vec::len),
+        )
     }
 
     fn body(total: i64, completed: i64, failures: &[&str]) -> String {
@@ -280,7 +335,11 @@ mod tests {
 
     /// Marks every response as long sent.
     fn settle(senders: &mut Senders) {
-        for one in senders.all.iter_mut().flat_map(|sender| &mut sender.connections) {
+        for one in senders
+            .all
+            .iter_mut()
+            .flat_map(|sender| &mut sender.connections)
+        {
             one.free = Instant::now().checked_sub(CLIENT_PAUSE * 2);
         }
     }
@@ -299,7 +358,11 @@ mod tests {
             // The last update of the first process does not change the others' counts.
             (&one, body(111, 57, &[]), (111, 64, 2)),
         ] {
-            assert_eq!(told(&mut senders, connection, &update), expected, "{update}");
+            assert_eq!(
+                told(&mut senders, connection, &update),
+                expected,
+                "{update}"
+            );
             settle(&mut senders);
         }
     }
@@ -316,7 +379,11 @@ mod tests {
             (&two, body(0, 2, &["x"]), (0, 5, 1)),
             (&one, body(0, 4, &[]), (0, 6, 1)),
         ] {
-            assert_eq!(told(&mut senders, connection, &update), expected, "{update}");
+            assert_eq!(
+                told(&mut senders, connection, &update),
+                expected,
+                "{update}"
+            );
         }
     }
 
@@ -337,9 +404,18 @@ mod tests {
     #[test]
     fn single_sender_is_forwarded_unchanged() {
         let mut senders = Senders::default();
-        for update in [body(10, 3, &[]), body(10, 5, &["x"]), body(12, 1, &[]), r#"{"Completed":2}"#.into()] {
+        for update in [
+            body(10, 3, &[]),
+            body(10, 5, &["x"]),
+            body(12, 1, &[]),
+            r#"{"Completed":2}"#.into(),
+        ] {
             let connection = Arc::new(());
-            assert_eq!(senders.take(&connection, update.as_bytes()), None, "{update}");
+            assert_eq!(
+                senders.take(&connection, update.as_bytes()),
+                None,
+                "{update}"
+            );
         }
         // Two connections at once, before the first response: still one process.
         let (one, two) = (Arc::new(()), Arc::new(()));
@@ -360,7 +436,9 @@ mod tests {
         assert_eq!(say(&mut senders, "b", 4), (20, 7, 0));
         // Counts may decrease: the sender is known by name.
         assert_eq!(say(&mut senders, "a", 1), (20, 5, 0));
-        let many: Vec<_> = (0..1_000).map(|number| say(&mut senders, &number.to_string(), 1)).collect();
+        let many: Vec<_> = (0..1_000)
+            .map(|number| say(&mut senders, &number.to_string(), 1))
+            .collect();
         assert!(senders.all.len() <= MAX_SENDERS && many.len() == 1_000);
     }
 
@@ -383,7 +461,10 @@ mod tests {
         let odd = r#"{"Total":10,"COMPLETED":2,"failures":[null,"é"],"msg":"m","other":{}}"#;
         let sum = senders.take(&one, odd.as_bytes()).unwrap();
         let sum: Value = serde_json::from_slice(&sum).unwrap();
-        assert_eq!((&sum["total"], &sum["completed"], &sum["msg"]), (&20.into(), &3.into(), &"m".into()));
+        assert_eq!(
+            (&sum["total"], &sum["completed"], &sum["msg"]),
+            (&20.into(), &3.into(), &"m".into())
+        );
         assert_eq!(sum["failures"], json!(["", "é"]));
     }
 }

@@ -38,7 +38,13 @@ const POLLING: &str = "Automatically polling progress:";
 /// Separates the name of a slow test from its duration.
 const RUNTIME: &str = " (Spec Runtime: ";
 /// Suffixes of a dot whose test did not pass.
-const FAILED: [&str; 5] = [" [FAILED]", " [TIMEDOUT]", " [PANICKED!]", " [INTERRUPTED]", " Failure ["];
+const FAILED: [&str; 5] = [
+    " [FAILED]",
+    " [TIMEDOUT]",
+    " [PANICKED!]",
+    " [INTERRUPTED]",
+    " Failure [",
+];
 
 /// Progress read from a log.
 #[derive(Default)]
@@ -93,7 +99,11 @@ impl Suite {
                 self.plain_dot();
                 self.after_dot = true;
                 self.line.clear();
-            } else if self.after_dot && self.line.first().is_some_and(|byte| *byte != b' ' && *byte != DOT[0])
+            } else if self.after_dot
+                && self
+                    .line
+                    .first()
+                    .is_some_and(|byte| *byte != b' ' && *byte != DOT[0])
             {
                 self.plain_dot();
             } else if self.line.len() == MAX_LINE_BYTES {
@@ -174,13 +184,17 @@ impl Suite {
 
     /// Records a slow test: reported unless it runs alone and was named before.
     fn is_slow(&mut self, line: &str) {
-        let Some((name, runtime)) = line.rsplit_once(RUNTIME) else { return };
+        let Some((name, runtime)) = line.rsplit_once(RUNTIME) else {
+            return;
+        };
         let is_known = |slow: &(String, SystemTime)| slow.0 == name;
         if self.running.is_some() || self.slow.len() >= MAX_SLOW || self.slow.iter().any(is_known) {
             return;
         }
         let runtime = clock::parse_duration(runtime.trim_end_matches(')')).unwrap_or_default();
-        let since = SystemTime::now().checked_sub(runtime).unwrap_or(SystemTime::UNIX_EPOCH);
+        let since = SystemTime::now()
+            .checked_sub(runtime)
+            .unwrap_or(SystemTime::UNIX_EPOCH);
         self.tell(&status::running_test(name, Some(since)));
         self.slow.push((name.to_owned(), since));
     }
@@ -193,7 +207,8 @@ impl Suite {
             // The last dot includes all previous ones.
             self.told.pop_if(|(last, ..)| last.is_empty());
         }
-        self.told.push((message.to_owned(), self.completed, self.failed));
+        self.told
+            .push((message.to_owned(), self.completed, self.failed));
     }
 
     fn update(&self, (message, completed, failed): &(String, usize, usize)) -> Vec<u8> {
@@ -215,7 +230,9 @@ fn is_test(line: &str) -> bool {
 fn name(line: &str) -> String {
     let line = line.trim().replacen("[It] ", "", 1);
     match line.rsplit_once(" [sig-") {
-        Some((name, labels)) if labels.ends_with(']') && !labels[..labels.len() - 1].contains(']') => {
+        Some((name, labels))
+            if labels.ends_with(']') && !labels[..labels.len() - 1].contains(']') =>
+        {
             name.to_owned()
         }
         _ => line,
@@ -257,7 +274,9 @@ mod tests {
         for piece in pieces {
             suite.take(piece);
             let new = suite.told.drain(..);
-            told.extend(new.map(|(message, completed, failed)| format!("{} {message}", completed + failed)));
+            told.extend(
+                new.map(|(message, completed, failed)| format!("{} {message}", completed + failed)),
+            );
         }
         (suite, told)
     }
@@ -301,7 +320,10 @@ mod tests {
     #[test]
     fn log_without_a_number_of_tests_is_no_progress() {
         let (suite, told) = told([LOG.replace("Will run", "Ran").as_bytes()]);
-        assert_eq!((suite.completed, suite.failures.len(), told.len()), (3, 1, 0));
+        assert_eq!(
+            (suite.completed, suite.failures.len(), told.len()),
+            (3, 1, 0)
+        );
     }
 
     #[test]
@@ -322,7 +344,10 @@ mod tests {
             report(2, "[sig-a] a hangs"),
         );
         let (suite, told) = told(log.as_bytes().chunks(1).chain([&b"\n"[..]]));
-        let told: Vec<&str> = told.iter().map(|line| line.split(" since ").next().unwrap()).collect();
+        let told: Vec<&str> = told
+            .iter()
+            .map(|line| line.split(" since ").next().unwrap())
+            .collect();
         let a = "1 RUNNING [sig-a] a hangs";
         let begins = ["0 RUNNING [sig-a] a hangs", "0 RUNNING [sig-c] c hangs"];
         assert_eq!(told[..2], begins);
@@ -351,7 +376,10 @@ mod tests {
     #[test]
     fn labels_are_removed_from_names() {
         for (line, expected) in [
-            ("[sig-a] A [It] b [Conformance] [sig-a, Conformance]", "[sig-a] A b [Conformance]"),
+            (
+                "[sig-a] A [It] b [Conformance] [sig-a, Conformance]",
+                "[sig-a] A b [Conformance]",
+            ),
             ("[sig-a] A b [Conformance]", "[sig-a] A b [Conformance]"),
             ("b", "b"),
             ("[It] x [sig-a]", "x"),

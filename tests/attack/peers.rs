@@ -16,13 +16,19 @@ const HELLOS: &[(&str, &[u8])] = &[
         "HTTP without TLS",
         b"PUT /api/v1/results/by-node/n/p HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nfalse",
     ),
-    ("SSL 2", b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x07\x00\xc0"),
+    (
+        "SSL 2",
+        b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x07\x00\xc0",
+    ),
     ("a record of nothing", b"\x16\x03\x01\x00\x00"),
     ("a record that is too long", b"\x16\x03\x01\xff\xff"),
     ("application data first", b"\x17\x03\x03\x00\x05false"),
     ("an alert first", b"\x15\x03\x03\x00\x02\x02\x28"),
     ("SSH", b"SSH-2.0-OpenSSH_9.0\r\n"),
-    ("HTTP/2 by prior knowledge", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    (
+        "HTTP/2 by prior knowledge",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    ),
     ("a proxy's header", b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\n"),
     ("zeros", &[0; 64]),
 ];
@@ -75,9 +81,16 @@ const SMUGGLED: &[&str] = &[
 ];
 
 fn nothing_stored(aggregator: &Aggregator<'_>, what: &str) {
-    assert_eq!(crate::channel::files(&aggregator.results), 0, "{what}: something was stored");
+    assert_eq!(
+        crate::channel::files(&aggregator.results),
+        0,
+        "{what}: something was stored"
+    );
     let plugins = aggregator.results.parent().unwrap().parent().unwrap();
-    let names: Vec<_> = std::fs::read_dir(plugins).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let names: Vec<_> = std::fs::read_dir(plugins)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     assert!(names.iter().all(|name| name == "p"), "{what}: {names:?}");
 }
 
@@ -95,9 +108,15 @@ fn old_hello(version: u16) -> Vec<u8> {
 
 #[test]
 fn other_protocols_are_rejected() {
-    let limits = Limits { handshake: std::time::Duration::from_millis(300), ..Limits::default() };
+    let limits = Limits {
+        handshake: std::time::Duration::from_millis(300),
+        ..Limits::default()
+    };
     with_aggregator(limits, |aggregator| {
-        let old = [("TLS 1.0", old_hello(0x0301)), ("TLS 1.1", old_hello(0x0302))];
+        let old = [
+            ("TLS 1.0", old_hello(0x0301)),
+            ("TLS 1.1", old_hello(0x0302)),
+        ];
         let others = HELLOS.iter().map(|(name, bytes)| (*name, bytes.to_vec()));
         for (name, bytes) in others.chain(old) {
             let mut socket = aggregator.worker.plain();
@@ -123,20 +142,34 @@ fn other_protocols_are_rejected() {
 #[test]
 fn foreign_certificates_are_rejected() {
     with_aggregator(Limits::default(), |aggregator| {
-        let (url, authority) = (&aggregator.access.aggregator_url, &aggregator.access.ca_cert);
+        let (url, authority) = (
+            &aggregator.access.aggregator_url,
+            &aggregator.access.ca_cert,
+        );
         let request = put("Content-Length: 5\r\n", "false");
         let key = rcgen::KeyPair::generate().unwrap();
         let other = sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
         let foreign = other.client("p").unwrap();
-        let own = rcgen::CertificateParams::new(vec!["p".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let own = rcgen::CertificateParams::new(vec!["p".to_owned()])
+            .unwrap()
+            .self_signed(&key)
+            .unwrap();
         let stolen = other.server("127.0.0.1").unwrap();
         for (name, pair) in [
             ("none", None),
             ("one of its own", Some((own.pem(), key.serialize_pem()))),
-            ("one of another run", Some((foreign.cert_pem.clone(), foreign.key_pem.clone()))),
-            ("a server's", Some((stolen.cert_pem.clone(), stolen.key_pem.clone()))),
+            (
+                "one of another run",
+                Some((foreign.cert_pem.clone(), foreign.key_pem.clone())),
+            ),
+            (
+                "a server's",
+                Some((stolen.cert_pem.clone(), stolen.key_pem.clone())),
+            ),
         ] {
-            let pair = pair.as_ref().map(|(certificate, key)| (certificate.as_str(), key.as_str()));
+            let pair = pair
+                .as_ref()
+                .map(|(certificate, key)| (certificate.as_str(), key.as_str()));
             let answer = Peer::new(url, authority, pair).say(&request);
             assert!(answer.contains("alert"), "{name}: {answer}");
             nothing_stored(aggregator, name);
@@ -153,7 +186,10 @@ fn path_spellings_never_reach_another_result() {
                 "PUT {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 5\r\n\r\nfalse"
             ));
             let code = answer.split(' ').nth(1).unwrap_or_default();
-            assert!(["301", "400", "403", "404"].contains(&code), "{path}: {answer}");
+            assert!(
+                ["301", "400", "403", "404"].contains(&code),
+                "{path}: {answer}"
+            );
             nothing_stored(aggregator, path);
         }
         aggregator.takes_a_result();
@@ -166,11 +202,15 @@ fn request_smuggling_is_rejected() {
         for lines in SMUGGLED {
             let hidden = put("Content-Length: 5\r\n", "false");
             for body in [format!("0\r\n\r\n{hidden}"), hidden.clone()] {
-                let answer = aggregator
-                    .worker
-                    .say(format!("GET /api/v1/health/by-node/n/p HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}"));
+                let answer = aggregator.worker.say(format!(
+                    "GET /api/v1/health/by-node/n/p HTTP/1.1\r\nHost: a\r\n{lines}\r\n{body}"
+                ));
                 assert!(answer.starts_with("HTTP/1.1 400 "), "{lines:?}: {answer}");
-                assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{lines:?}: {answer}");
+                assert_eq!(
+                    answer.matches("HTTP/1.1 ").count(),
+                    1,
+                    "{lines:?}: {answer}"
+                );
                 nothing_stored(aggregator, lines);
             }
         }
@@ -183,9 +223,18 @@ fn floods_in_one_request_end_that_request_alone() {
     with_aggregator(Limits::default(), |aggregator| {
         let chunked = |body: &str| put("Transfer-Encoding: chunked\r\n", body);
         let floods: [(&str, String); FLOODS] = [
-            ("extensions", chunked(&format!("1;{}\r\nx\r\n", "a=b;".repeat(5_000)))),
-            ("trailers", chunked(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(50_000)))),
-            ("a size of many zeros", chunked(&format!("{}5\r\nwhole\r\n0\r\n\r\n", "0".repeat(5_000)))),
+            (
+                "extensions",
+                chunked(&format!("1;{}\r\nx\r\n", "a=b;".repeat(5_000))),
+            ),
+            (
+                "trailers",
+                chunked(&format!("0\r\n{}\r\n", "A: b\r\n".repeat(50_000))),
+            ),
+            (
+                "a size of many zeros",
+                chunked(&format!("{}5\r\nwhole\r\n0\r\n\r\n", "0".repeat(5_000))),
+            ),
             ("a size beyond all", chunked("7fffffffffffffff\r\nx")),
             ("headers", put(&"A: b\r\n".repeat(5_000), "")),
             ("empty lines", "\r\n".repeat(100_000)),

@@ -30,15 +30,25 @@ fn obeyed(c: char) -> bool {
 /// Checks that no control sequence and no forged line remain, and that the text is still printed.
 fn is_plain(what: &str, text: &str) {
     assert!(!text.contains(obeyed), "{what}: {text:?}");
-    assert!(!text.lines().any(|line| line.trim_start().starts_with("Plugin: forged")), "{what}: {text}");
+    assert!(
+        !text
+            .lines()
+            .any(|line| line.trim_start().starts_with("Plugin: forged")),
+        "{what}: {text}"
+    );
 }
 
 /// An archive in which every name, status and message is `evil`.
 fn archive(evil: &str) -> Folder {
     let folder = Folder::new();
     // YAML supports these escapes, too.
-    let escaped =
-        |c: char| if c.is_ascii_graphic() { c.to_string() } else { format!("\\u{:04x}", u32::from(c)) };
+    let escaped = |c: char| {
+        if c.is_ascii_graphic() {
+            c.to_string()
+        } else {
+            format!("\\u{:04x}", u32::from(c))
+        }
+    };
     let text: String = evil.replace('\\', "\\\\").chars().map(escaped).collect();
     let text = format!("\"{text}\"");
     folder.write("meta/info.json", json!({"plugins": ["p"]}).to_string());
@@ -65,15 +75,22 @@ fn reports_show_control_characters_visibly() {
             let done = call.run_any();
             match words {
                 "" => is_plain(evil, &done.stdout),
-                "--format json" => drop(serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap()),
+                "--format json" => {
+                    drop(serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap())
+                }
                 // A line feed in the page's text does not start a line.
                 _ => assert!(!done.stdout.contains(obeyed), "{evil:?} on the page"),
             }
             is_plain(evil, &done.stderr);
         }
         let other = archive("plain");
-        let diff =
-            Sonobuoy::with(["results".as_ref(), "diff".as_ref(), folder.path(), other.path()]).run_any();
+        let diff = Sonobuoy::with([
+            "results".as_ref(),
+            "diff".as_ref(),
+            folder.path(),
+            other.path(),
+        ])
+        .run_any();
         is_plain(&format!("{evil:?} diff"), &diff.stdout);
     }
 }
@@ -85,7 +102,10 @@ fn status_shows_control_characters_visibly() {
         let progress = json!({"name": evil, "node": evil, "timestamp": "2024-01-01T00:00:00Z", "msg": evil, "failures": [evil]});
         let entry = json!({"plugin": evil, "node": evil, "status": evil, "result-status": evil, "message": evil, "progress": progress});
         let status = json!({"plugins": [entry], "status": "failed", "error": evil});
-        api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+        api.put(
+            "/api/v1/namespaces/sonobuoy",
+            json!({"status": {"phase": "Active"}}),
+        );
         api.put(
             "/api/v1/namespaces/sonobuoy/pods/sonobuoy",
             json!({
@@ -96,7 +116,11 @@ fn status_shows_control_characters_visibly() {
         );
         let kubeconfig = api.kubeconfig(home.path());
         for words in ["status", "status --show-all", "status --json"] {
-            let done = Sonobuoy::new(words).arg("--kubeconfig").arg(&kubeconfig).status(1).run_any();
+            let done = Sonobuoy::new(words)
+                .arg("--kubeconfig")
+                .arg(&kubeconfig)
+                .status(1)
+                .run_any();
             is_plain(&format!("{evil:?} {words}"), &done.stdout);
             is_plain(&format!("{evil:?} {words}"), &done.stderr);
         }

@@ -21,19 +21,29 @@ struct Lie {
 }
 
 fn lie(head: &str, text: &'static str, times: usize) -> Lie {
-    Lie { head: format!("HTTP/1.1 {head}\r\nConnection: close\r\n"), text, times }
+    Lie {
+        head: format!("HTTP/1.1 {head}\r\nConnection: close\r\n"),
+        text,
+        times,
+    }
 }
 
 /// A document that begins with `begin` and continues with `text` until the reader stops.
 fn json(begin: &'static str, text: &'static str, times: usize) -> Lie {
     let lie = lie("200 OK", text, times);
-    Lie { head: format!("{}Content-Type: application/json\r\n\r\n{begin}", lie.head), ..lie }
+    Lie {
+        head: format!("{}Content-Type: application/json\r\n\r\n{begin}", lie.head),
+        ..lie
+    }
 }
 
 /// Serves the lie; records the requests.
 fn liar(lie: Lie) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
+    let (address, asked) = (
+        listener.local_addr().unwrap(),
+        Arc::new(Mutex::new(Vec::new())),
+    );
     let told = asked.clone();
     // The server ends with the tests: no client connects any more.
     std::thread::spawn(move || {
@@ -58,7 +68,9 @@ fn tell(mut socket: TcpStream, lie: &Lie, told: &Mutex<Vec<String>>) -> std::io:
             return Ok(());
         }
     }
-    told.lock().unwrap().push(String::from_utf8_lossy(&head).into_owned());
+    told.lock()
+        .unwrap()
+        .push(String::from_utf8_lossy(&head).into_owned());
     socket.write_all(lie.head.as_bytes())?;
     let piece = lie.text.repeat((64 << 10) / lie.text.len().max(1));
     for _ in 0..lie.times {
@@ -81,7 +93,10 @@ fn hostile_api_server_costs_an_error_and_little_memory() {
     let redirect = |code: &str| {
         let lie = lie(code, "", 0);
         Lie {
-            head: format!("{}Location: http://{}/api\r\nContent-Length: 0\r\n\r\n", lie.head, elsewhere.0),
+            head: format!(
+                "{}Location: http://{}/api\r\nContent-Length: 0\r\n\r\n",
+                lie.head, elsewhere.0
+            ),
             ..lie
         }
     };
@@ -112,7 +127,13 @@ fn hostile_api_server_costs_an_error_and_little_memory() {
         let (server, asked) = liar(lie);
         let folder = Folder::new();
         kubeconfig(&folder, server);
-        let words = ["status", "--kubeconfig", "kubeconfig", "--request-timeout", "20s"];
+        let words = [
+            "status",
+            "--kubeconfig",
+            "kubeconfig",
+            "--request-timeout",
+            "20s",
+        ];
         let done = bounded(&words.map(AsRef::as_ref), folder.path());
         assert_eq!(done.code, Some(1), "{name}: {done:?}");
         assert!(
@@ -124,8 +145,15 @@ fn hostile_api_server_costs_an_error_and_little_memory() {
         assert!(!asked.lock().unwrap().is_empty(), "{name}: it was asked");
     };
     // Some time out.
-    std::thread::scope(|scope| cases.into_iter().for_each(|case| drop(scope.spawn(|| try_one(case)))));
-    assert!(elsewhere.1.lock().unwrap().is_empty(), "no other server gets the token");
+    std::thread::scope(|scope| {
+        cases
+            .into_iter()
+            .for_each(|case| drop(scope.spawn(|| try_one(case))))
+    });
+    assert!(
+        elsewhere.1.lock().unwrap().is_empty(),
+        "no other server gets the token"
+    );
 }
 
 #[test]
@@ -133,7 +161,10 @@ fn hostile_registry_costs_an_error_and_little_memory() {
     let elsewhere = liar(json("{}", "", 0));
     let with = |code: &str, lines: &str| {
         let lie = lie(code, "", 0);
-        Lie { head: format!("{}{lines}Content-Length: 0\r\n\r\n", lie.head), ..lie }
+        Lie {
+            head: format!("{}{lines}Content-Length: 0\r\n\r\n", lie.head),
+            ..lie
+        }
     };
     let realm = "WWW-Authenticate: Bearer realm=\"file:///etc/passwd\",service=\"x\"\r\n";
     let cases: [(&str, Lie); REGISTRY] = [
@@ -152,7 +183,9 @@ fn hostile_registry_costs_an_error_and_little_memory() {
     for (name, lie) in cases {
         let (server, _) = liar(lie);
         let folder = Folder::new();
-        let login = format!("{{\"auths\":{{\"{server}\":{{\"username\":\"me\",\"password\":\"geheim\"}}}}}}");
+        let login = format!(
+            "{{\"auths\":{{\"{server}\":{{\"username\":\"me\",\"password\":\"geheim\"}}}}}}"
+        );
         folder.write(".docker/config.json", login);
         folder.write("p.yaml", format!("sonobuoy-config: {{driver: Job, plugin-name: p}}\nspec: {{name: x, image: '{server}/tool:1'}}\n"));
         let done = bounded(
@@ -160,12 +193,18 @@ fn hostile_registry_costs_an_error_and_little_memory() {
             folder.path(),
         );
         assert_eq!(done.code, Some(1), "{name}: {done:?}");
-        assert!(!done.stderr.contains("this is a bug") && !done.stderr.contains("root:"), "{name}: {done:?}");
+        assert!(
+            !done.stderr.contains("this is a bug") && !done.stderr.contains("root:"),
+            "{name}: {done:?}"
+        );
         let obeyed = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(!done.stderr.contains(obeyed), "{name}: {done:?}");
         assert!(!folder.join("images.tar").exists(), "{name}");
     }
-    assert!(elsewhere.1.lock().unwrap().is_empty(), "no other server is contacted");
+    assert!(
+        elsewhere.1.lock().unwrap().is_empty(),
+        "no other server is contacted"
+    );
 }
 
 #[test]
@@ -174,8 +213,9 @@ fn nested_image_indexes_end() {
     let registry = Registry::start(Habits::default());
     let (root, _) = fill(&registry, "tool", false);
     let index = |tag: &str, inner: &[&str]| {
-        let entry =
-            |digest: &&str| format!("{{\"mediaType\":\"{INDEX}\",\"digest\":\"{digest}\",\"size\":1}}");
+        let entry = |digest: &&str| {
+            format!("{{\"mediaType\":\"{INDEX}\",\"digest\":\"{digest}\",\"size\":1}}")
+        };
         let entries: Vec<String> = inner.iter().map(entry).collect();
         let text = format!(
             "{{\"schemaVersion\":2,\"mediaType\":\"{INDEX}\",\"manifests\":[{}]}}",
@@ -191,15 +231,25 @@ fn nested_image_indexes_end() {
     // An object named a thousand times is fetched once.
     let many = index("many", &vec![&*root; 1_000]);
     download("many").stdout("images.tar\n").run_any();
-    let asked = registry.log().iter().filter(|line| line.contains(&root)).count();
+    let asked = registry
+        .log()
+        .iter()
+        .filter(|line| line.contains(&root))
+        .count();
     assert_eq!(asked, 1, "{:?}", registry.log());
     index("deep", &[&index("deeper", &[&many])]);
-    download("deep").status(1).stderr_has("its indexes are nested more than 2 deep").run();
+    download("deep")
+        .status(1)
+        .stderr_has("its indexes are nested more than 2 deep")
+        .run();
     let one = |number| {
         let text = format!("{{\"mediaType\":\"{INDEX}\",\"manifests\":[],\"number\":{number}}}");
         registry.put_manifest("tool", "one", INDEX, text.as_bytes())
     };
     let all: Vec<String> = (0..1_000).map(one).collect();
     index("wide", &all.iter().map(String::as_str).collect::<Vec<_>>());
-    download("wide").status(1).stderr_has("has more than 1000 manifests").run();
+    download("wide")
+        .status(1)
+        .stderr_has("has more than 1000 manifests")
+        .run();
 }

@@ -6,7 +6,9 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
-use crate::aggregator::{Aggregator, AggregatorSettings, Holder, ReviewError, Reviewer, connections};
+use crate::aggregator::{
+    Aggregator, AggregatorSettings, Holder, ReviewError, Reviewer, connections,
+};
 use crate::backplane::{plugin_of, server_config};
 use crate::config;
 use base::http::{Limits, Server};
@@ -43,7 +45,12 @@ pub fn serve_shared(
     let aggregator = open(run_dir, plugins, nodes)?;
     let limits = connections(&config::Connections::default());
     let server = server(&aggregator)?.limits(limits);
-    ready(plugins.iter().map(|plugin| access(&aggregator, &server, plugin)).collect::<Result<_, _>>()?);
+    ready(
+        plugins
+            .iter()
+            .map(|plugin| access(&aggregator, &server, plugin))
+            .collect::<Result<_, _>>()?,
+    );
     let (_failures, receiver) = sync_channel(1);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -59,13 +66,21 @@ pub fn serve_shared(
 
 fn server(aggregator: &Aggregator) -> anyhow::Result<Server> {
     let authority = aggregator.authority();
-    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?, false)?;
+    let tls = server_config(
+        &authority.certificate_pem(),
+        &authority.server("127.0.0.1")?,
+        false,
+    )?;
     Ok(Server::bind("127.0.0.1:0")?.tls(tls).principal(plugin_of))
 }
 
 fn access(aggregator: &Aggregator, server: &Server, plugin: &str) -> anyhow::Result<Access> {
     let client = aggregator.authority().client(plugin)?;
-    Ok(Access { client_cert: client.cert_pem, client_key: client.key_pem, ..address(aggregator, server) })
+    Ok(Access {
+        client_cert: client.cert_pem,
+        client_key: client.key_pem,
+        ..address(aggregator, server)
+    })
 }
 
 /// The same for workers that ask for certificates: `node_of` tells on which node the pod with a token runs, as a review
@@ -79,9 +94,16 @@ pub fn serve_certifying(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let aggregator = open(run_dir, &[plugin], nodes)?;
-    let aggregator = aggregator.certifies(Box::new(Told { plugin: plugin.to_owned(), node_of }));
+    let aggregator = aggregator.certifies(Box::new(Told {
+        plugin: plugin.to_owned(),
+        node_of,
+    }));
     let authority = aggregator.authority();
-    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1")?, true)?;
+    let tls = server_config(
+        &authority.certificate_pem(),
+        &authority.server("127.0.0.1")?,
+        true,
+    )?;
     let server = Server::bind("127.0.0.1:0")?.tls(tls).principal(plugin_of);
     ready(address(&aggregator, &server));
     let (_failures, receiver) = sync_channel(1);
@@ -89,7 +111,12 @@ pub fn serve_certifying(
 }
 
 fn open(run_dir: &Path, plugins: &[&str], nodes: &[String]) -> anyhow::Result<Aggregator> {
-    let of = |plugin: &&str| nodes.iter().map(|node| ResultId::on_node(*plugin, node)).collect::<Vec<_>>();
+    let of = |plugin: &&str| {
+        nodes
+            .iter()
+            .map(|node| ResultId::on_node(*plugin, node))
+            .collect::<Vec<_>>()
+    };
     let expected: Vec<ResultId> = plugins.iter().flat_map(of).collect();
     Aggregator::open(run_dir, &expected, AggregatorSettings::default())
 }
@@ -110,8 +137,11 @@ struct Told<F> {
 
 impl<F: Fn(&str) -> Option<String> + Send + Sync> Reviewer for Told<F> {
     fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
-        let node =
-            (self.node_of)(token).ok_or_else(|| ReviewError::Unknown("the token was rejected".into()))?;
-        Ok(Holder { id: ResultId::on_node(&self.plugin, node), pod: token.to_owned() })
+        let node = (self.node_of)(token)
+            .ok_or_else(|| ReviewError::Unknown("the token was rejected".into()))?;
+        Ok(Holder {
+            id: ResultId::on_node(&self.plugin, node),
+            pod: token.to_owned(),
+        })
     }
 }

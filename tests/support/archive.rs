@@ -25,7 +25,10 @@ impl Archive {
             if entry.header().entry_type().is_file() {
                 let mut content = Vec::new();
                 entry.read_to_end(&mut content).unwrap();
-                files.insert(entry.path().unwrap().to_string_lossy().into_owned(), content);
+                files.insert(
+                    entry.path().unwrap().to_string_lossy().into_owned(),
+                    content,
+                );
             }
         }
         Self(files)

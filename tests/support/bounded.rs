@@ -46,9 +46,17 @@ pub fn bounded(args: &[&OsStr], folder: &Path) -> Ended {
         .unwrap();
     let watchdog = Watchdog::over(&child);
     let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(4_000).collect::<String>();
-    let ended =
-        Ended { code: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) };
+    let text = |bytes: &[u8]| {
+        String::from_utf8_lossy(bytes)
+            .chars()
+            .take(4_000)
+            .collect::<String>()
+    };
+    let ended = Ended {
+        code: output.status.code(),
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+    };
     assert!(!watchdog.bit(), "it hung: {args:?}: {ended:?}");
     ended
 }

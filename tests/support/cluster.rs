@@ -29,12 +29,16 @@ pub fn untouched() -> (ApiServer, Folder, String) {
 
 /// The namespace of a run, without a run.
 pub fn namespace(api: &ApiServer) {
-    api.put("/api/v1/namespaces/sonobuoy", json!({"status": {"phase": "Active"}}));
+    api.put(
+        "/api/v1/namespaces/sonobuoy",
+        json!({"status": {"phase": "Active"}}),
+    );
 }
 
 /// The pod of a run's aggregator in this state, with the status of the run.
 pub fn aggregator_pod(api: &ApiServer, state: Value, says: Option<&str>) {
-    let mut metadata = json!({"labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"}});
+    let mut metadata =
+        json!({"labels": {"component": "sonobuoy", "sonobuoy-component": "aggregator"}});
     if let Some(text) = says {
         metadata["annotations"] = json!({(STATUS): text});
     }
@@ -50,7 +54,8 @@ pub fn status(status: &str, plugins: &Value) -> String {
 /// The status of a complete run with this archive, as its aggregator writes it.
 pub fn complete(name: &str, digest: &[u8], size: usize) -> String {
     let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    let info = json!({"name": name, "created": "2024-01-01T00:00:00Z", "sha256": sha256, "size": size});
+    let info =
+        json!({"name": name, "created": "2024-01-01T00:00:00Z", "sha256": sha256, "size": size});
     json!({"plugins": [], "status": "complete", "tar-info": info}).to_string()
 }
 
@@ -60,15 +65,24 @@ fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = (std::process::id() << 8) | (NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f);
     let [_, b, c, d] = number.to_be_bytes();
-    if cfg!(target_os = "linux") { [127, b | 1, c, d].into() } else { [127, 0, 0, 1].into() }
+    if cfg!(target_os = "linux") {
+        [127, b | 1, c, d].into()
+    } else {
+        [127, 0, 0, 1].into()
+    }
 }
 
 /// A port for a server on all addresses. The system gives no outgoing connection a port of this range, so it stays free.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
-    let mut ports = std::iter::repeat_with(|| std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed));
-    ports.by_ref().map(|number| 10_000 + (number % 20_000) as u16).find(free).unwrap()
+    let mut ports =
+        std::iter::repeat_with(|| std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed));
+    ports
+        .by_ref()
+        .map(|number| 10_000 + (number % 20_000) as u16)
+        .find(free)
+        .unwrap()
 }
 
 /// A cluster with the aggregator's pod and the aggregator's input files.
@@ -90,7 +104,10 @@ impl Cluster {
         let folder = Folder::new();
         std::fs::create_dir_all(folder.join("plugins.d")).unwrap();
         api.kubeconfig(folder.path());
-        api.put(&format!("/api/v1/namespaces/{namespace}"), json!({"status": {"phase": "Active"}}));
+        api.put(
+            &format!("/api/v1/namespaces/{namespace}"),
+            json!({"status": {"phase": "Active"}}),
+        );
         for node in nodes {
             let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
             api.put(&format!("/api/v1/nodes/{node}"), json!({"status": ready}));
@@ -100,7 +117,13 @@ impl Cluster {
             "PluginSearchPath": [folder.join("plugins.d")],
             "Server": {"timeoutseconds": 600},
         });
-        let mut cluster = Self { api, folder, namespace: namespace.into(), settings, env: BTreeMap::new() };
+        let mut cluster = Self {
+            api,
+            folder,
+            namespace: namespace.into(),
+            settings,
+            env: BTreeMap::new(),
+        };
         cluster.listens_at(own_address());
         cluster.own_pod(json!({"sonobuoy-component": "aggregator"}));
         cluster
@@ -108,7 +131,10 @@ impl Cluster {
 
     /// Makes the aggregator listen on this address, on a free port.
     pub fn listens_at(&mut self, address: Ipv4Addr) {
-        let address = std::net::TcpListener::bind((address, 0)).unwrap().local_addr().unwrap();
+        let address = std::net::TcpListener::bind((address, 0))
+            .unwrap()
+            .local_addr()
+            .unwrap();
         let server = &mut self.settings["Server"];
         server["bindaddress"] = address.ip().to_string().into();
         server["bindport"] = address.port().into();
@@ -125,7 +151,8 @@ impl Cluster {
     /// Gives the aggregator the workers' image, so that each worker gets a certificate.
     pub fn by_node(self) -> Self {
         let spec = json!({"containers": [{"name": "kube-sonobuoy", "image": "worker:1"}]});
-        self.api.merge(&self.path("sonobuoy"), &json!({"spec": spec}));
+        self.api
+            .merge(&self.path("sonobuoy"), &json!({"spec": spec}));
         self
     }
 
@@ -165,21 +192,41 @@ impl Cluster {
             .env("SONOBUOY_CONFIG", settings)
             .env("SONOBUOY_AGGREGATOR_DIR", self.folder.join("runs"))
             .command();
-        let stderr = File::options().create(true).append(true).open(&log).unwrap();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).spawn().unwrap();
-        Aggregator { child, log, _held: held }
+        let stderr = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .unwrap();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            .spawn()
+            .unwrap();
+        Aggregator {
+            child,
+            log,
+            _held: held,
+        }
     }
 
     /// The pods of a plugin.
     pub fn pods(&self, plugin: &str) -> Vec<Value> {
-        let list = self.api.list(&format!("/api/v1/namespaces/{}/pods", self.namespace));
-        list.into_iter().filter(|pod| pod["metadata"]["labels"]["sonobuoy-plugin"] == plugin).collect()
+        let list = self
+            .api
+            .list(&format!("/api/v1/namespaces/{}/pods", self.namespace));
+        list.into_iter()
+            .filter(|pod| pod["metadata"]["labels"]["sonobuoy-plugin"] == plugin)
+            .collect()
     }
 
     /// The environment that a kubelet gives to the worker of a pod: values, and the content of secrets.
     pub fn environment(&self, pod: &Value) -> BTreeMap<String, String> {
         let containers = pod["spec"]["containers"].as_array().unwrap();
-        let worker = containers.iter().find(|container| container["name"] == "sonobuoy-worker").unwrap();
+        let worker = containers
+            .iter()
+            .find(|container| container["name"] == "sonobuoy-worker")
+            .unwrap();
         let value = |entry: &Value| {
             let Some(of) = entry["valueFrom"]["secretKeyRef"].as_object() else {
                 return entry["value"].as_str().map(ToOwned::to_owned);
@@ -188,12 +235,20 @@ impl Cluster {
             let path = format!("/api/v1/namespaces/{}/secrets/{secret}", self.namespace);
             let secret = self.api.get(&path).unwrap();
             let plain = || secret["stringData"][key].as_str().map(ToOwned::to_owned);
-            let coded =
-                || String::from_utf8(BASE64_STANDARD.decode(secret["data"][key].as_str()?).unwrap()).ok();
+            let coded = || {
+                String::from_utf8(
+                    BASE64_STANDARD
+                        .decode(secret["data"][key].as_str()?)
+                        .unwrap(),
+                )
+                .ok()
+            };
             plain().or_else(coded)
         };
         let entries = worker["env"].as_array().unwrap().iter();
-        entries.filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), value(entry)?))).collect()
+        entries
+            .filter_map(|entry| Some((entry["name"].as_str()?.to_owned(), value(entry)?)))
+            .collect()
     }
 
     /// Waits for the pods of a plugin; returns a peer with their workers' certificate.
@@ -207,7 +262,10 @@ impl Cluster {
                 Some((&env["CLIENT_CERT"], &env["CLIENT_KEY"])),
             ),
             plugin: plugin.into(),
-            session: pod["metadata"]["labels"]["sonobuoy-run"].as_str().unwrap().into(),
+            session: pod["metadata"]["labels"]["sonobuoy-run"]
+                .as_str()
+                .unwrap()
+                .into(),
         }
     }
 
@@ -221,20 +279,35 @@ impl Cluster {
     /// The client of a container's environment that has no certificate yet.
     pub fn asker(&self, pod: &Value, container: &str) -> Asker {
         let containers = pod["spec"]["containers"].as_array().unwrap();
-        let env = containers.iter().find(|found| found["name"] == container).unwrap()["env"].clone();
+        let env = containers
+            .iter()
+            .find(|found| found["name"] == container)
+            .unwrap()["env"]
+            .clone();
         let value = |name: &str| {
-            let entry = env.as_array().unwrap().iter().find(|entry| entry["name"] == name);
-            entry.unwrap_or_else(|| panic!("{name} is not in {env}"))["value"].as_str().unwrap().to_owned()
+            let entry = env
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|entry| entry["name"] == name);
+            entry.unwrap_or_else(|| panic!("{name} is not in {env}"))["value"]
+                .as_str()
+                .unwrap()
+                .to_owned()
         };
         let volumes = pod["spec"]["volumes"].as_array().unwrap();
-        let token =
-            volumes.iter().find_map(|volume| volume["projected"]["sources"][0].get("serviceAccountToken"));
+        let token = volumes
+            .iter()
+            .find_map(|volume| volume["projected"]["sources"][0].get("serviceAccountToken"));
         Asker {
             url: value("AGGREGATOR_URL"),
             authority: value("CA_CERT"),
             plugin: value("RESULT_TYPE"),
             audience: token.unwrap()["audience"].as_str().unwrap().into(),
-            session: pod["metadata"]["labels"]["sonobuoy-run"].as_str().unwrap().into(),
+            session: pod["metadata"]["labels"]["sonobuoy-run"]
+                .as_str()
+                .unwrap()
+                .into(),
         }
     }
 
@@ -242,14 +315,19 @@ impl Cluster {
     pub fn certified(&self, plugin: &str, node: &str) -> Worker {
         let pod = self.pod_on(plugin, node);
         let asker = self.asker(&pod, "sonobuoy-worker");
-        let token =
-            self.api.issue_token(&self.path(pod["metadata"]["name"].as_str().unwrap()), &asker.audience);
+        let token = self.api.issue_token(
+            &self.path(pod["metadata"]["name"].as_str().unwrap()),
+            &asker.audience,
+        );
         asker.worker(&token)
     }
 
     pub fn status(&self) -> Value {
         let pod = self.api.get(&self.path("sonobuoy")).unwrap();
-        let text = pod["metadata"]["annotations"][STATUS].as_str().unwrap_or("null").to_owned();
+        let text = pod["metadata"]["annotations"][STATUS]
+            .as_str()
+            .unwrap_or("null")
+            .to_owned();
         serde_json::from_str(&text).unwrap()
     }
 
@@ -262,15 +340,18 @@ impl Cluster {
     }
 
     pub fn error(&self, plugin: &str, node: &str) -> String {
-        self.archive().text(&format!("plugins/{plugin}/errors/{node}/error.json"))
+        self.archive()
+            .text(&format!("plugins/{plugin}/errors/{node}/error.json"))
     }
 }
 
 pub fn daemon_set_controller(api: &ApiServer, change: &Change) {
     let set = &change.object;
     let make = |node: &Value| {
-        let (set_name, node) =
-            (set["metadata"]["name"].as_str().unwrap(), node["metadata"]["name"].as_str().unwrap());
+        let (set_name, node) = (
+            set["metadata"]["name"].as_str().unwrap(),
+            node["metadata"]["name"].as_str().unwrap(),
+        );
         let namespace = set["metadata"]["namespace"].as_str().unwrap();
         let mut spec = set["spec"]["template"]["spec"].clone();
         spec["nodeName"] = node.into();
@@ -314,7 +395,8 @@ impl Aggregator {
 
     #[cfg(unix)]
     pub fn signal(&self, signal: rustix::process::Signal) {
-        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)
+            .unwrap();
     }
 
     pub fn said(&self) -> String {
@@ -350,7 +432,11 @@ impl Asker {
              authorization: Bearer {token}\r\n\r\n{request}",
             request.len()
         ));
-        let code = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+        let code = answer
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(0);
         (code, answer, key.serialize_pem())
     }
 
@@ -382,8 +468,11 @@ impl Worker {
     /// Sends a result as a file of this name.
     pub fn send_file(&self, node: &str, name: &str, body: &str) -> u16 {
         let plugin = &self.plugin;
-        let place =
-            if node == "global" { format!("global/{plugin}") } else { format!("by-node/{node}/{plugin}") };
+        let place = if node == "global" {
+            format!("global/{plugin}")
+        } else {
+            format!("by-node/{node}/{plugin}")
+        };
         let answer = self.peer.say(format!(
             "PUT /api/v1/results/{place} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
              content-type: text/plain\r\ncontent-disposition: attachment; filename=\"{name}\"\r\n\r\n{body}",

@@ -15,8 +15,16 @@ use super::folder::Folder;
 use super::watchdog::{LIMIT, Watchdog};
 
 /// Settings of wine and qemu, and variables that every program on Windows requires.
-const ALWAYS: &[&str] =
-    &["WINEPREFIX", "WINEDEBUG", "QEMU_LD_PREFIX", "SystemRoot", "SystemDrive", "TEMP", "TMP", "COMSPEC"];
+const ALWAYS: &[&str] = &[
+    "WINEPREFIX",
+    "WINEDEBUG",
+    "QEMU_LD_PREFIX",
+    "SystemRoot",
+    "SystemDrive",
+    "TEMP",
+    "TMP",
+    "COMSPEC",
+];
 
 /// One call of the program.
 #[must_use = "nothing runs before `.run()`"]
@@ -53,7 +61,10 @@ impl Sonobuoy {
     /// A call with exactly these arguments.
     pub fn with<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Self {
         Self {
-            args: args.into_iter().map(|arg| arg.as_ref().to_owned()).collect(),
+            args: args
+                .into_iter()
+                .map(|arg| arg.as_ref().to_owned())
+                .collect(),
             env: Vec::new(),
             stdin: Vec::new(),
             folder: Folder::new(),
@@ -75,7 +86,8 @@ impl Sonobuoy {
     }
 
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
-        self.env.push((name.into(), Some(value.as_ref().to_owned())));
+        self.env
+            .push((name.into(), Some(value.as_ref().to_owned())));
         self
     }
 
@@ -138,13 +150,21 @@ impl Sonobuoy {
 
     /// The plain command, for tests that need the process itself; keep the folder while it runs.
     pub fn command(self) -> (Command, Folder) {
-        let role = self.args.first().map(|arg| arg.to_string_lossy().to_uppercase()).unwrap_or_default();
+        let role = self
+            .args
+            .first()
+            .map(|arg| arg.to_string_lossy().to_uppercase())
+            .unwrap_or_default();
         let other = std::env::var(format!("SONOBUOY_TEST_{role}"))
             .or_else(|_| std::env::var("SONOBUOY_TEST_PROGRAM"))
             .unwrap_or_default();
         let mut words = other.split_whitespace();
         let mut command = Command::new(words.next().unwrap_or(env!("CARGO_BIN_EXE_sonobuoy")));
-        command.args(words).args(&self.args).current_dir(self.folder.path()).env_clear();
+        command
+            .args(words)
+            .args(&self.args)
+            .current_dir(self.folder.path())
+            .env_clear();
         command.env("HOME", self.folder.path());
         // Another run may have left credentials in the default place.
         command.env("SONOBUOY_CREDENTIALS", "sonobuoy.json");
@@ -167,21 +187,33 @@ impl Sonobuoy {
     #[track_caller]
     pub fn run_any_status(self) -> (i32, String, String) {
         let (mut command, _folder) = self.command();
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let child = child.expect("the program starts");
         let watchdog = Watchdog::over(&child);
         let output = child.wait_with_output().unwrap();
         assert!(!watchdog.bit(), "still running after {LIMIT:?}");
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
+        (
+            output.status.code().unwrap_or(-1),
+            text(output.stdout),
+            text(output.stderr),
+        )
     }
 
     /// Runs it and checks everything, including that unchecked streams are empty.
     #[track_caller]
     pub fn run(mut self) -> Done {
         let mentions = |wanted: fn(&Check) -> bool| self.checks.iter().any(wanted);
-        let no_stdout =
-            !mentions(|c| matches!(c, Check::Stdout(_) | Check::StdoutGolden(_) | Check::StdoutHas(_)));
+        let no_stdout = !mentions(|c| {
+            matches!(
+                c,
+                Check::Stdout(_) | Check::StdoutGolden(_) | Check::StdoutHas(_)
+            )
+        });
         let no_stderr = !mentions(|c| matches!(c, Check::Stderr(_) | Check::StderrHas(_)));
         if no_stdout {
             self.checks.push(Check::Stdout(String::new()));
@@ -195,7 +227,12 @@ impl Sonobuoy {
     /// Runs it and checks only the given expectations.
     #[track_caller]
     pub fn run_any(mut self) -> Done {
-        let words = self.args.iter().map(|arg| arg.to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let words = self
+            .args
+            .iter()
+            .map(|arg| arg.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ");
         let checks = std::mem::take(&mut self.checks);
         let expected = self.status;
         let stdin = std::mem::take(&mut self.stdin);
@@ -221,19 +258,33 @@ impl Sonobuoy {
         assert!(!hung, "still running after {LIMIT:?}: {story}");
         assert!(!stderr.contains("this is a bug"), "a panic: {story}");
         // Windows has other path separators, which these tests do not check.
-        let paths = |text: &str| if cfg!(windows) { text.replace('\\', "/") } else { text.to_owned() };
+        let paths = |text: &str| {
+            if cfg!(windows) {
+                text.replace('\\', "/")
+            } else {
+                text.to_owned()
+            }
+        };
         for check in &checks {
             match check {
                 Check::Stdout(text) => {
                     assert_same(&format!("stdout of {story}"), &paths(text), &paths(&stdout));
                 }
                 Check::StdoutGolden(name) => assert_golden(name, &stdout),
-                Check::StdoutHas(part) => assert!(stdout.contains(part), "no {part:?} on stdout of {story}"),
+                Check::StdoutHas(part) => {
+                    assert!(stdout.contains(part), "no {part:?} on stdout of {story}")
+                }
                 Check::Stderr(text) => assert_same(&format!("stderr of {story}"), text, &stderr),
-                Check::StderrHas(part) => assert!(stderr.contains(part), "no {part:?} on stderr of {story}"),
+                Check::StderrHas(part) => {
+                    assert!(stderr.contains(part), "no {part:?} on stderr of {story}")
+                }
             }
         }
         assert_eq!(output.status.code(), Some(expected), "exit code of {story}");
-        Done { stdout, stderr, folder }
+        Done {
+            stdout,
+            stderr,
+            folder,
+        }
     }
 }

@@ -6,7 +6,11 @@ use std::path::PathBuf;
 /// Fails with a line by line difference unless both texts are the same.
 #[track_caller]
 pub fn assert_same(what: &str, expected: &str, actual: &str) {
-    assert!(expected == actual, "{what} differs (- expected, + actual):\n{}", lines(expected, actual));
+    assert!(
+        expected == actual,
+        "{what} differs (- expected, + actual):\n{}",
+        lines(expected, actual)
+    );
 }
 
 /// Compares with a file in `tests/fixtures`, or writes it when UPDATE_GOLDEN is set.
@@ -26,7 +30,12 @@ fn lines(expected: &str, actual: &str) -> String {
     let old: Vec<&str> = expected.split('\n').collect();
     let new: Vec<&str> = actual.split('\n').collect();
     let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let tail = old[head..]
+        .iter()
+        .rev()
+        .zip(new[head..].iter().rev())
+        .take_while(|(a, b)| a == b)
+        .count();
     let (from, to) = (&old[head..old.len() - tail], &new[head..new.len() - tail]);
     let mut text = String::new();
     let around = |text: &mut String, lines: &[&str]| {
@@ -38,14 +47,21 @@ fn lines(expected: &str, actual: &str) -> String {
     for (sign, kept) in common(from, to) {
         let _ = writeln!(text, "{sign} {kept}");
     }
-    around(&mut text, &old[old.len() - tail..(old.len() - tail + 2).min(old.len())]);
+    around(
+        &mut text,
+        &old[old.len() - tail..(old.len() - tail + 2).min(old.len())],
+    );
     text
 }
 
 /// Keeps the longest common lines; the others are removed or inserted.
 fn common<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     if old.len().saturating_mul(new.len()) > 4_000_000 {
-        return old.iter().map(|line| ('-', *line)).chain(new.iter().map(|line| ('+', *line))).collect();
+        return old
+            .iter()
+            .map(|line| ('-', *line))
+            .chain(new.iter().map(|line| ('+', *line)))
+            .collect();
     }
     let mut length = vec![vec![0_u32; new.len() + 1]; old.len() + 1];
     for i in (0..old.len()).rev() {

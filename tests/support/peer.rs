@@ -23,11 +23,14 @@ impl Peer {
     /// A peer that trusts `authority`, with an optional certificate.
     pub fn new(url: &str, authority: &str, certificate_and_key: Option<(&str, &str)>) -> Self {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
-        let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots);
+        roots
+            .add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap())
+            .unwrap();
+        let builder =
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(roots);
         let config = match certificate_and_key {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -36,7 +39,10 @@ impl Peer {
                 builder.with_client_auth_cert(chain, key).unwrap()
             }
         };
-        Self { address: url.trim_start_matches("https://").into(), config: Arc::new(config) }
+        Self {
+            address: url.trim_start_matches("https://").into(),
+            config: Arc::new(config),
+        }
     }
 
     /// A TCP connection without any data sent.
@@ -66,7 +72,10 @@ pub struct Talk(StreamOwned<ClientConnection, TcpStream>);
 impl Talk {
     /// Sends the bytes without waiting for a response; returns whether sending succeeded.
     pub fn begin(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        self.0.write_all(bytes.as_ref()).and_then(|()| self.0.flush()).is_ok()
+        self.0
+            .write_all(bytes.as_ref())
+            .and_then(|()| self.0.flush())
+            .is_ok()
     }
 
     /// Whether the response starts with `start`.

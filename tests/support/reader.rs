@@ -24,12 +24,21 @@ pub enum Reader {
 
 impl Reader {
     /// All of them.
-    pub const EVERY: [Self; 5] =
-        [Self::Whole, Self::Nobody, Self::FirstLine, Self::FullDevice, Self::ClosedDescriptor];
+    pub const EVERY: [Self; 5] = [
+        Self::Whole,
+        Self::Nobody,
+        Self::FirstLine,
+        Self::FullDevice,
+        Self::ClosedDescriptor,
+    ];
 
     /// The exit code of a call that prints something and whose exit code is `code` if everything is read.
     pub fn expected(self, code: i32) -> i32 {
-        if self == Self::FullDevice && code == 0 { 1 } else { code }
+        if self == Self::FullDevice && code == 0 {
+            1
+        } else {
+            code
+        }
     }
 }
 
@@ -45,14 +54,24 @@ impl Sonobuoy {
     #[track_caller]
     pub fn read_by(self, reader: Reader) -> Read {
         let (command, folder) = self.command();
-        let mut command = if reader == Reader::ClosedDescriptor { without_stdout(&command) } else { command };
+        let mut command = if reader == Reader::ClosedDescriptor {
+            without_stdout(&command)
+        } else {
+            command
+        };
         match reader {
             Reader::Whole | Reader::FirstLine => command.stdout(Stdio::piped()),
             Reader::Nobody => command.stdout(std::io::pipe().unwrap().1),
-            Reader::FullDevice => command.stdout(File::options().write(true).open("/dev/full").unwrap()),
+            Reader::FullDevice => {
+                command.stdout(File::options().write(true).open("/dev/full").unwrap())
+            }
             Reader::ClosedDescriptor => command.stdout(Stdio::null()),
         };
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         // The command holds the other end of a pipe.
         drop(command);
         let watchdog = Watchdog::over(&child);
@@ -65,18 +84,36 @@ impl Sonobuoy {
             };
         }
         let mut stderr = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut stderr)
+            .unwrap();
         let code = child.wait().unwrap().code();
         assert!(!watchdog.bit(), "still running after {LIMIT:?}: {stderr}");
-        Read { code, stderr, folder }
+        Read {
+            code,
+            stderr,
+            folder,
+        }
     }
 }
 
 /// The same call by a shell that closes its standard output.
 fn without_stdout(command: &Command) -> Command {
     let mut shell = Command::new("sh");
-    shell.args(["-c", "exec \"$0\" \"$@\" >&-"]).arg(command.get_program()).args(command.get_args());
-    shell.current_dir(command.get_current_dir().unwrap()).env_clear();
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell
+        .args(["-c", "exec \"$0\" \"$@\" >&-"])
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell
+        .current_dir(command.get_current_dir().unwrap())
+        .env_clear();
+    shell.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     shell
 }

@@ -8,7 +8,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
+};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -78,7 +80,10 @@ impl Certificates {
             ("CLIENT_CERT", client.pem()),
             ("CLIENT_KEY", client_key.serialize_pem()),
         ];
-        Self { config: Arc::new(config), env }
+        Self {
+            config: Arc::new(config),
+            env,
+        }
     }
 
     /// The environment of a worker of `plugin` whose aggregator is at `address`.
@@ -94,13 +99,17 @@ impl Certificates {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap();
         let (sender, got) = channel();
-        let (config, replies) = (Arc::clone(&self.config), Arc::new(Mutex::new(replies.to_vec())));
+        let (config, replies) = (
+            Arc::clone(&self.config),
+            Arc::new(Mutex::new(replies.to_vec())),
+        );
         let heartbeat_headers = Arc::<Mutex<String>>::default();
         let added = Arc::clone(&heartbeat_headers);
         // The thread ends with the test program: no client connects any more, and no data can be lost.
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
-                let (config, replies, sender) = (Arc::clone(&config), Arc::clone(&replies), sender.clone());
+                let (config, replies, sender) =
+                    (Arc::clone(&config), Arc::clone(&replies), sender.clone());
                 let added = added.lock().unwrap().clone();
                 std::thread::spawn(move || {
                     let tls = rustls::ServerConnection::new(config).unwrap();
@@ -112,7 +121,11 @@ impl Certificates {
                 });
             }
         });
-        Aggregator { address, heartbeat_headers, got }
+        Aggregator {
+            address,
+            heartbeat_headers,
+            got,
+        }
     }
 }
 
@@ -128,7 +141,9 @@ impl Aggregator {
     /// The next request; fails if it does not arrive in time.
     #[track_caller]
     pub fn next(&self) -> Got {
-        self.got.recv_timeout(Duration::from_secs(60)).expect("a request arrives")
+        self.got
+            .recv_timeout(Duration::from_secs(60))
+            .expect("a request arrives")
     }
 
     /// Whether no further request has arrived.
@@ -152,7 +167,11 @@ fn answer(
     }
     let head = String::from_utf8(head).unwrap();
     let mut lines = head.lines();
-    let line = lines.next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+    let line = lines
+        .next()
+        .unwrap_or_default()
+        .trim_end_matches(" HTTP/1.1")
+        .to_owned();
     let headers: BTreeMap<_, _> = lines
         .filter_map(|line| line.split_once(':'))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
@@ -167,9 +186,15 @@ fn answer(
     }
     let reply = {
         let mut replies = replies.lock().unwrap();
-        if replies.is_empty() { Reply::Status(200) } else { replies.remove(0) }
+        if replies.is_empty() {
+            Reply::Status(200)
+        } else {
+            replies.remove(0)
+        }
     };
-    let length: usize = headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let length: usize = headers
+        .get("content-length")
+        .map_or(0, |length| length.parse().unwrap());
     let status = match reply {
         Reply::Refuse(status) => status,
         Reply::Status(_) | Reply::Cut => {
@@ -180,7 +205,11 @@ fn answer(
             if let Reply::Status(status) = reply {
                 stream.read_exact(&mut body)?;
                 // The test may have ended.
-                let _ = sender.send(Got { line, headers, body });
+                let _ = sender.send(Got {
+                    line,
+                    headers,
+                    body,
+                });
                 status
             } else {
                 stream.read_exact(&mut body[..length / 2])?;
@@ -188,7 +217,10 @@ fn answer(
             }
         }
     };
-    write!(stream, "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")?;
+    write!(
+        stream,
+        "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+    )?;
     stream.flush()?;
     Ok(true)
 }

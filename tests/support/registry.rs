@@ -41,14 +41,25 @@ pub struct Registry {
 impl Registry {
     pub fn start(habits: Habits) -> Self {
         let server = Arc::new(Server::http("127.0.0.1:0").unwrap());
-        let content = Arc::new(Mutex::new(Content { habits, ..Content::default() }));
-        let (serving, kept, host) = (server.clone(), content.clone(), server.server_addr().to_string());
+        let content = Arc::new(Mutex::new(Content {
+            habits,
+            ..Content::default()
+        }));
+        let (serving, kept, host) = (
+            server.clone(),
+            content.clone(),
+            server.server_addr().to_string(),
+        );
         let thread = std::thread::spawn(move || {
             for request in serving.incoming_requests() {
                 answer(request, &mut kept.lock().unwrap(), &host);
             }
         });
-        Self { server, content, thread: Some(thread) }
+        Self {
+            server,
+            content,
+            thread: Some(thread),
+        }
     }
 
     pub fn host(&self) -> String {
@@ -57,7 +68,11 @@ impl Registry {
 
     pub fn put_blob(&self, bytes: &[u8]) -> String {
         let digest = digest(bytes);
-        self.content.lock().unwrap().blobs.insert(digest.clone(), bytes.to_vec());
+        self.content
+            .lock()
+            .unwrap()
+            .blobs
+            .insert(digest.clone(), bytes.to_vec());
         digest
     }
 
@@ -66,7 +81,10 @@ impl Registry {
         let digest = digest(bytes);
         let mut content = self.content.lock().unwrap();
         for name in [tag, &digest] {
-            content.manifests.insert(format!("{repository}/{name}"), (kind.to_owned(), bytes.to_vec()));
+            content.manifests.insert(
+                format!("{repository}/{name}"),
+                (kind.to_owned(), bytes.to_vec()),
+            );
         }
         digest
     }
@@ -102,7 +120,11 @@ impl Drop for Registry {
 /// The digest of bytes in the registries' notation.
 pub fn digest(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
-    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex: String = digest
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("sha256:{hex}")
 }
 
@@ -111,7 +133,11 @@ fn header(name: &str, value: &str) -> Header {
 }
 
 fn field<'a>(request: &'a Request, name: &'static str) -> Option<&'a str> {
-    request.headers().iter().find(|header| header.field.equiv(name)).map(|header| header.value.as_str())
+    request
+        .headers()
+        .iter()
+        .find(|header| header.field.equiv(name))
+        .map(|header| header.value.as_str())
 }
 
 fn answer(request: Request, content: &mut Content, host: &str) {
@@ -119,18 +145,32 @@ fn answer(request: Request, content: &mut Content, host: &str) {
     content.log.push(format!("{} {url}", request.method()));
     let (path, query) = url.split_once('?').unwrap_or((&url, ""));
     if path == "/token" {
-        let wanted = content.habits.login.as_ref().map(|(user, password)| basic(user, password));
-        let token = if field(&request, "Authorization") == wanted.as_deref() { "good" } else { "bad" };
+        let wanted = content
+            .habits
+            .login
+            .as_ref()
+            .map(|(user, password)| basic(user, password));
+        let token = if field(&request, "Authorization") == wanted.as_deref() {
+            "good"
+        } else {
+            "bad"
+        };
         let _ = request.respond(Response::from_string(format!("{{\"token\":\"{token}\"}}")));
         return;
     }
     let free = content.habits.open && [Method::Get, Method::Head].contains(request.method());
-    if content.habits.login.is_some() && !free && field(&request, "Authorization") != Some("Bearer good") {
+    if content.habits.login.is_some()
+        && !free
+        && field(&request, "Authorization") != Some("Bearer good")
+    {
         let challenge = format!("Bearer realm=\"http://{host}/token\",service=\"test\"");
-        let _ = request.respond(Response::empty(401).with_header(header("WWW-Authenticate", &challenge)));
+        let _ = request
+            .respond(Response::empty(401).with_header(header("WWW-Authenticate", &challenge)));
         return;
     }
-    let Some(rest) = path.strip_prefix("/v2/") else { return respond(request, 404) };
+    let Some(rest) = path.strip_prefix("/v2/") else {
+        return respond(request, 404);
+    };
     if rest.is_empty() {
         return respond(request, 200);
     }
@@ -140,13 +180,23 @@ fn answer(request: Request, content: &mut Content, host: &str) {
     if let Some((repository, wanted)) = rest.split_once("/blobs/uploads/") {
         return upload(request, content, repository, wanted, query);
     }
-    let Some((_, digest)) = rest.split_once("/blobs/") else { return respond(request, 404) };
-    let Some(bytes) = content.blobs.get(digest) else { return respond(request, 404) };
+    let Some((_, digest)) = rest.split_once("/blobs/") else {
+        return respond(request, 404);
+    };
+    let Some(bytes) = content.blobs.get(digest) else {
+        return respond(request, 404);
+    };
     if *request.method() == Method::Head {
         return respond(request, 200);
     }
     let from = field(&request, "Range")
-        .and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok())
+        .and_then(|range| {
+            range
+                .strip_prefix("bytes=")?
+                .strip_suffix('-')?
+                .parse()
+                .ok()
+        })
         .unwrap_or(0);
     let mut part = bytes[from..].to_vec();
     if content.habits.spoil {
@@ -155,19 +205,34 @@ fn answer(request: Request, content: &mut Content, host: &str) {
     let whole = part.len();
     part.truncate(content.habits.cut_after.unwrap_or(whole));
     let range = format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len());
-    let headers = if from > 0 { vec![header("Content-Range", &range)] } else { Vec::new() };
+    let headers = if from > 0 {
+        vec![header("Content-Range", &range)]
+    } else {
+        Vec::new()
+    };
     let status = if from > 0 { 206 } else { 200 };
     // The declared length exceeds the data: the connection ends too early.
-    let _ = request.respond(Response::new(status.into(), headers, Cursor::new(part), Some(whole), None));
+    let _ = request.respond(Response::new(
+        status.into(),
+        headers,
+        Cursor::new(part),
+        Some(whole),
+        None,
+    ));
 }
 
 fn manifest(mut request: Request, content: &mut Content, repository: &str, wanted: &str) {
     let name = format!("{repository}/{wanted}");
     if *request.method() == Method::Put {
-        let kind = field(&request, "Content-Type").unwrap_or_default().to_owned();
+        let kind = field(&request, "Content-Type")
+            .unwrap_or_default()
+            .to_owned();
         let mut bytes = Vec::new();
         request.as_reader().read_to_end(&mut bytes).unwrap();
-        content.manifests.insert(format!("{repository}/{}", digest(&bytes)), (kind.clone(), bytes.clone()));
+        content.manifests.insert(
+            format!("{repository}/{}", digest(&bytes)),
+            (kind.clone(), bytes.clone()),
+        );
         content.manifests.insert(name, (kind, bytes));
         return respond(request, 201);
     }
@@ -182,9 +247,20 @@ fn manifest(mut request: Request, content: &mut Content, repository: &str, wante
     }
 }
 
-fn upload(mut request: Request, content: &mut Content, repository: &str, wanted: &str, query: &str) {
+fn upload(
+    mut request: Request,
+    content: &mut Content,
+    repository: &str,
+    wanted: &str,
+    query: &str,
+) {
     let method = request.method().clone();
-    let place = |id: &str| header("Location", &format!("/v2/{repository}/blobs/uploads/{id}?state=x"));
+    let place = |id: &str| {
+        header(
+            "Location",
+            &format!("/v2/{repository}/blobs/uploads/{id}?state=x"),
+        )
+    };
     if method == Method::Post {
         let id = content.uploads.len().to_string();
         content.uploads.insert(id.clone(), Vec::new());
@@ -194,7 +270,11 @@ fn upload(mut request: Request, content: &mut Content, repository: &str, wanted:
     let have = content.uploads.get(wanted).map_or(0, Vec::len);
     let range = |have: usize| header("Range", &format!("0-{}", have.saturating_sub(1)));
     if method == Method::Get {
-        let _ = request.respond(Response::empty(204).with_header(place(wanted)).with_header(range(have)));
+        let _ = request.respond(
+            Response::empty(204)
+                .with_header(place(wanted))
+                .with_header(range(have)),
+        );
         return;
     }
     let mut bytes = Vec::new();
@@ -209,7 +289,11 @@ fn upload(mut request: Request, content: &mut Content, repository: &str, wanted:
     upload.extend(bytes);
     if method == Method::Patch {
         let have = upload.len();
-        let _ = request.respond(Response::empty(202).with_header(place(wanted)).with_header(range(have)));
+        let _ = request.respond(
+            Response::empty(202)
+                .with_header(place(wanted))
+                .with_header(range(have)),
+        );
         return;
     }
     let declared = query
@@ -231,5 +315,8 @@ fn respond(request: Request, status: u16) {
 
 fn basic(user: &str, password: &str) -> String {
     use base64::Engine;
-    format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}")))
+    format!(
+        "Basic {}",
+        base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"))
+    )
 }

@@ -16,7 +16,11 @@ pub fn skipped(missing: &str, why: &str) {
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {missing}: {why}");
     let variable = |name| std::env::var(name).unwrap_or_default();
     assert!(
-        accepted(missing, &variable("SONOBUOY_TESTS"), &variable("SONOBUOY_TESTS_MISSING")),
+        accepted(
+            missing,
+            &variable("SONOBUOY_TESTS"),
+            &variable("SONOBUOY_TESTS_MISSING")
+        ),
         "SONOBUOY_TESTS=strict, and SONOBUOY_TESTS_MISSING does not name `{missing}`: {why}"
     );
 }
@@ -34,8 +38,10 @@ pub fn program(name: &str) -> Option<PathBuf> {
 /// The path of one of several equivalent programs; without all of them the test is skipped, naming the first.
 #[track_caller]
 pub fn any_program(names: &[&str]) -> Option<PathBuf> {
-    let folders: Vec<_> =
-        std::env::var_os("PATH").iter().flat_map(|path| std::env::split_paths(path)).collect();
+    let folders: Vec<_> = std::env::var_os("PATH")
+        .iter()
+        .flat_map(|path| std::env::split_paths(path))
+        .collect();
     let found = names
         .iter()
         .map(|name| format!("{name}{}", std::env::consts::EXE_SUFFIX))
@@ -57,6 +63,10 @@ fn a_strict_run_accepts_only_what_is_known_to_be_missing() {
         ("strict", "fish  kubectl\nzsh", true),
         ("strict", "kubectl-neat", false),
     ] {
-        assert_eq!(accepted("kubectl", mode, known), expected, "{mode:?} {known:?}");
+        assert_eq!(
+            accepted("kubectl", mode, known),
+            expected,
+            "{mode:?} {known:?}"
+        );
     }
 }

@@ -12,7 +12,9 @@ pub fn kill(id: u32) {
 
 #[cfg(windows)]
 pub fn kill(id: u32) {
-    let _ = std::process::Command::new("taskkill").args(["/F", "/T", "/PID", &id.to_string()]).output();
+    let _ = std::process::Command::new("taskkill")
+        .args(["/F", "/T", "/PID", &id.to_string()])
+        .output();
 }
 
 /// The permissions of a file in Unix notation; `wanted` where those of its folder apply instead.
@@ -68,6 +70,10 @@ pub fn no_text(before: &str, after: &str) -> OsString {
 pub fn no_text(before: &str, after: &str) -> OsString {
     use std::os::windows::ffi::OsStringExt as _;
     let half_of_a_pair = std::iter::once(0xd83d);
-    let words: Vec<u16> = before.encode_utf16().chain(half_of_a_pair).chain(after.encode_utf16()).collect();
+    let words: Vec<u16> = before
+        .encode_utf16()
+        .chain(half_of_a_pair)
+        .chain(after.encode_utf16())
+        .collect();
     OsString::from_wide(&words)
 }

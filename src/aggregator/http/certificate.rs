@@ -81,7 +81,12 @@ pub(crate) struct Certifier {
 
 impl Certifier {
     pub(crate) fn new(reviewer: Box<dyn Reviewer>) -> Self {
-        Self { reviewer, reviews: Reviews::default(), refusals: Mutex::default(), grants: Tries::default() }
+        Self {
+            reviewer,
+            reviews: Reviews::default(),
+            refusals: Mutex::default(),
+            grants: Tries::default(),
+        }
     }
 
     /// Responds to a request for a certificate.
@@ -130,7 +135,11 @@ impl Certifier {
 
     fn review(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, Refusal> {
         let Some(_turn) = self.reviews.wait_for_turn(network(address)) else {
-            return Err(Refusal::retry(429, "too many certificates are requested", 2));
+            return Err(Refusal::retry(
+                429,
+                "too many certificates are requested",
+                2,
+            ));
         };
         let reviewed = self.reviewer.review(token, address);
         let unavailable = match &reviewed {
@@ -153,7 +162,10 @@ impl Certifier {
         if !self.grants.count(&holder.pod) {
             let why = "this pod has received too many certificates";
             let refusal = Refusal::retry(429, why, WINDOW.as_secs() / 5);
-            return Err(Refusal { is_lasting: true, ..refusal });
+            return Err(Refusal {
+                is_lasting: true,
+                ..refusal
+            });
         }
         Ok(holder)
     }
@@ -168,7 +180,10 @@ struct Sender {
 
 impl Sender {
     fn new(token: &str, network: IpAddr) -> Self {
-        Self { token_digest: sha256(token).as_ref().to_vec(), network }
+        Self {
+            token_digest: sha256(token).as_ref().to_vec(),
+            network,
+        }
     }
 }
 
@@ -185,12 +200,22 @@ struct Refusal {
 impl Refusal {
     fn lasting(status: u16, reason: &str) -> Self {
         let reason = visible::cut_bytes(reason, MAX_REASON_BYTES);
-        Self { status, reason, retry_after: None, is_lasting: true }
+        Self {
+            status,
+            reason,
+            retry_after: None,
+            is_lasting: true,
+        }
     }
 
     fn retry(status: u16, reason: &str, seconds: u64) -> Self {
         let reason = visible::cut_bytes(reason, MAX_REASON_BYTES);
-        Self { status, reason, retry_after: Some(seconds), is_lasting: false }
+        Self {
+            status,
+            reason,
+            retry_after: Some(seconds),
+            is_lasting: false,
+        }
     }
 
     fn response(&self) -> Response {
@@ -240,9 +265,12 @@ fn bearer<'a>(mut headers: impl Iterator<Item = &'a str>) -> Result<String, Resp
     if others > 0 {
         return Err(Response::text(400, "more than one `Authorization` header"));
     }
-    first
-        .and_then(bearer_token)
-        .ok_or_else(|| Response::text(401, "certificates are issued only for `Authorization: Bearer TOKEN`"))
+    first.and_then(bearer_token).ok_or_else(|| {
+        Response::text(
+            401,
+            "certificates are issued only for `Authorization: Bearer TOKEN`",
+        )
+    })
 }
 
 /// The token of an `Authorization` header, if it can be one.
@@ -270,7 +298,11 @@ impl Default for Tries {
 
 impl Tries {
     fn new(total: u64, per_key: u64, within: Duration) -> Self {
-        Self { quota: Quota::new(total, per_key), within, held: Mutex::default() }
+        Self {
+            quota: Quota::new(total, per_key),
+            within,
+            held: Mutex::default(),
+        }
     }
 
     /// Counts a try of `key`; false if it had none left.
@@ -280,7 +312,10 @@ impl Tries {
 
     fn count_at(&self, key: &str, now: Instant) -> bool {
         let mut held = lock(&self.held);
-        while held.front().is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within) {
+        while held
+            .front()
+            .is_some_and(|(since, _)| now.saturating_duration_since(*since) >= self.within)
+        {
             held.pop_front();
         }
         let permit = self.quota.take(&key.to_owned(), 1);
@@ -329,20 +364,47 @@ mod tests {
     #[test]
     fn refusals_are_remembered_for_one_sender_briefly_and_in_bounded_memory() {
         let now = Instant::now();
-        let sender = |token: usize, last: u8| Sender::new(&token.to_string(), [10, 0, 0, last].into());
+        let sender =
+            |token: usize, last: u8| Sender::new(&token.to_string(), [10, 0, 0, last].into());
         let mut refusals = Refusals::default();
         refusals.remember(sender(0, 1), Refusal::lasting(403, "no"), now);
         let mut status = |sender: &Sender, later: Duration| {
-            refusals.find(sender, now + later).map(|refusal| refusal.status)
+            refusals
+                .find(sender, now + later)
+                .map(|refusal| refusal.status)
         };
         assert_eq!(status(&sender(0, 1), Duration::from_secs(9)), Some(403));
-        assert_eq!(status(&sender(0, 2), Duration::from_secs(9)), None, "it came from elsewhere");
-        assert_eq!(status(&sender(1, 1), Duration::from_secs(9)), None, "it is another token");
-        assert_eq!(status(&sender(0, 1), REFUSAL_MEMORY), None, "it is forgotten");
+        assert_eq!(
+            status(&sender(0, 2), Duration::from_secs(9)),
+            None,
+            "it came from elsewhere"
+        );
+        assert_eq!(
+            status(&sender(1, 1), Duration::from_secs(9)),
+            None,
+            "it is another token"
+        );
+        assert_eq!(
+            status(&sender(0, 1), REFUSAL_MEMORY),
+            None,
+            "it is forgotten"
+        );
         for token in 0..2 * MAX_REFUSALS {
-            refusals.remember(sender(token, 1), Refusal::lasting(401, &"x".repeat(9_999)), now);
+            refusals.remember(
+                sender(token, 1),
+                Refusal::lasting(401, &"x".repeat(9_999)),
+                now,
+            );
         }
-        assert_eq!((refusals.by_sender.len(), refusals.since.len()), (MAX_REFUSALS, MAX_REFUSALS));
-        assert!(refusals.by_sender.values().all(|refusal| refusal.reason.len() < 600));
+        assert_eq!(
+            (refusals.by_sender.len(), refusals.since.len()),
+            (MAX_REFUSALS, MAX_REFUSALS)
+        );
+        assert!(
+            refusals
+                .by_sender
+                .values()
+                .all(|refusal| refusal.reason.len() < 600)
+        );
     }
 }

@@ -27,8 +27,8 @@ use base::{clock, visible};
 pub(super) use certificate::Tries;
 pub(crate) use certificate::{Certifier, Holder, ReviewError, Reviewer};
 use client::protocol::{
-    CONTAINERS_HEADER, DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, GZIP, ResultId,
-    Route, TROUBLE_HEADER, is_own_agent,
+    CONTAINERS_HEADER, DEFAULT_FILE_NAME, DIGEST_HEADER, ERROR_HEADER, FOLDER_LIMIT_HEADER, GZIP,
+    ResultId, Route, TROUBLE_HEADER, is_own_agent,
 };
 
 /// Time for a body that is kept in memory.
@@ -72,7 +72,11 @@ impl Aggregator {
         };
         let path = visible::cut_bytes(&request.path, LOGGED_BYTES);
         let message = visible::cut_bytes(response.message(), LOGGED_BYTES);
-        log::log!(level, "{} {path} from {address} was refused with {status} {message}", request.method);
+        log::log!(
+            level,
+            "{} {path} from {address} was refused with {status} {message}",
+            request.method
+        );
     }
 
     fn respond(&self, request: &mut Request<'_>) -> Result<Response, Response> {
@@ -116,12 +120,18 @@ fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route,
         return Ok(route);
     }
     let caller = caller.map_or("an unknown client".into(), Caller::to_string);
-    Err(Response::text(403, format_args!("the certificate of {caller} does not cover `{id}`")))
+    Err(Response::text(
+        403,
+        format_args!("the certificate of {caller} does not cover `{id}`"),
+    ))
 }
 
 /// Notes a heartbeat, and tells the worker what it cannot see: that the other containers of its pod have ended.
 fn answer_heartbeat(store: &Store, id: &ResultId, request: &Request) -> Result<Response, Response> {
-    let trouble = request.headers.get(TROUBLE_HEADER).and_then(base::percent_decoded);
+    let trouble = request
+        .headers
+        .get(TROUBLE_HEADER)
+        .and_then(base::percent_decoded);
     // Reporting a problem is no promise of further heartbeats.
     let is_ours = trouble.is_none() && request.headers.get("user-agent").is_some_and(is_own_agent);
     let mut state = store.lock();
@@ -149,7 +159,10 @@ fn submit(
 ) -> Result<Response, Response> {
     let headers = &request.headers;
     let digest = announced_digest(headers.all(DIGEST_HEADER)).ok_or_else(|| {
-        Response::text(400, format_args!("`{DIGEST_HEADER}` must be one `sha-256=:<base64>:`"))
+        Response::text(
+            400,
+            format_args!("`{DIGEST_HEADER}` must be one `sha-256=:<base64>:`"),
+        )
     })?;
     let upload = Upload {
         length: request.length,
@@ -164,7 +177,9 @@ fn submit(
     if upload.is_error {
         upload.meter.finish_within(Some(BODY_TIMEOUT));
     }
-    let digest = store.accept(id, upload).map_err(|refusal| refusal.response(id))?;
+    let digest = store
+        .accept(id, upload)
+        .map_err(|refusal| refusal.response(id))?;
     Ok(Response::empty(200).header("repr-digest", digest_text(&digest)))
 }
 
@@ -179,17 +194,24 @@ fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Respons
     };
     let max = store.limits.progress.bytes;
     // Held until the update is parsed, which takes more memory than the body.
-    let _memory = store.memory(id, request.length.unwrap_or(max).min(max)).map_err(limited)?;
+    let _memory = store
+        .memory(id, request.length.unwrap_or(max).min(max))
+        .map_err(limited)?;
     request.peer.meter.finish_within(Some(BODY_TIMEOUT));
-    let body = request.read(max).map_err(|response| match response.status() {
-        413 => limited(Refusal::TooLarge(format!(
-            "progress is larger than {max} bytes (`Limits.Progress.Bytes`)"
-        ))),
-        _ => response,
-    })?;
+    let body = request
+        .read(max)
+        .map_err(|response| match response.status() {
+            413 => limited(Refusal::TooLarge(format!(
+                "progress is larger than {max} bytes (`Limits.Progress.Bytes`)"
+            ))),
+            _ => response,
+        })?;
     let progress = progress::decode(&body).map_err(|error| {
         let reason = error.to_string();
-        Response::text(400, format_args!("the progress is malformed: {}", visible::short(&reason)))
+        Response::text(
+            400,
+            format_args!("the progress is malformed: {}", visible::short(&reason)),
+        )
     })?;
     store.note_finished(id, &progress.msg);
     store.lock().progress(id, progress, clock::now());
@@ -204,7 +226,8 @@ fn file_name(header: &str) -> String {
     let parameters = parameters(header).unwrap_or_default();
     let encoded = parameters.get("filename*").and_then(|value| decoded(value));
     let name = encoded.as_ref().or_else(|| parameters.get("filename"));
-    name.and_then(|name| harmless(name)).unwrap_or_else(|| DEFAULT_FILE_NAME.into())
+    name.and_then(|name| harmless(name))
+        .unwrap_or_else(|| DEFAULT_FILE_NAME.into())
 }
 
 /// The last component of `wish`, if it can be a file name. The end of an overlong name is kept, because
@@ -238,7 +261,11 @@ fn parameters(text: &str) -> Option<BTreeMap<String, String>> {
             Some(word) => word.as_str().to_owned(),
             None => escape.replace_all(&found[3], "$1").into_owned(),
         };
-        if *parameters.entry(found[1].to_ascii_lowercase()).or_insert_with(|| value.clone()) != value {
+        if *parameters
+            .entry(found[1].to_ascii_lowercase())
+            .or_insert_with(|| value.clone())
+            != value
+        {
             return None;
         }
     }
@@ -250,7 +277,11 @@ fn decoded(text: &str) -> Option<String> {
     let (charset, rest) = text.split_once('\'')?;
     let (_language, encoded) = rest.split_once('\'')?;
     let is_known = matches!(charset.to_ascii_lowercase().as_str(), "utf-8" | "us-ascii");
-    if is_known { base::percent_decoded(encoded) } else { None }
+    if is_known {
+        base::percent_decoded(encoded)
+    } else {
+        None
+    }
 }
 
 /// The value of `Repr-Digest` in a response.
@@ -264,12 +295,17 @@ fn announced_digest<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Option<S
     let mut found = None;
     for member in lines.flat_map(|line| line.split(',')) {
         let (kind, value) = member.trim().split_once('=')?;
-        let (value, parameters) = value.strip_prefix(':').and_then(|value| value.split_once(':'))?;
+        let (value, parameters) = value
+            .strip_prefix(':')
+            .and_then(|value| value.split_once(':'))?;
         if !parameters.is_empty() && !parameters.starts_with(';') {
             return None;
         }
         if kind.eq_ignore_ascii_case("sha-256") {
-            let digest: Sha256 = STANDARD.decode(value).ok().and_then(|d| d.try_into().ok())?;
+            let digest: Sha256 = STANDARD
+                .decode(value)
+                .ok()
+                .and_then(|d| d.try_into().ok())?;
             if *found.get_or_insert(digest) != digest {
                 return None;
             }
@@ -293,18 +329,53 @@ mod tests {
         let (global, node) = (ResultId::global("p"), ResultId::on_node("p", "n"));
         let p = Some(&Caller::Plugin("p".into()));
         let n = Some(&Caller::Result(node.clone()));
-        check("PUT", "/api/v1/results/global/p", p, Ok(Route::Result(global.clone())));
-        check("PUT", "/api/v1/results/by-node/n/p", p, Ok(Route::Result(node.clone())));
-        check("PUT", "/api/v1/results/by_node/n/p", p, Ok(Route::Result(node.clone())));
-        check("POST", "/api/v1/progress/by-node/n/p", p, Ok(Route::Progress(node.clone())));
-        check("GET", "/api/v1/health/by-node/n/p", p, Ok(Route::Health(node.clone())));
-        check("GET", "/api/v1/health/by-node/n/p", n, Ok(Route::Health(node)));
+        check(
+            "PUT",
+            "/api/v1/results/global/p",
+            p,
+            Ok(Route::Result(global.clone())),
+        );
+        check(
+            "PUT",
+            "/api/v1/results/by-node/n/p",
+            p,
+            Ok(Route::Result(node.clone())),
+        );
+        check(
+            "PUT",
+            "/api/v1/results/by_node/n/p",
+            p,
+            Ok(Route::Result(node.clone())),
+        );
+        check(
+            "POST",
+            "/api/v1/progress/by-node/n/p",
+            p,
+            Ok(Route::Progress(node.clone())),
+        );
+        check(
+            "GET",
+            "/api/v1/health/by-node/n/p",
+            p,
+            Ok(Route::Health(node.clone())),
+        );
+        check(
+            "GET",
+            "/api/v1/health/by-node/n/p",
+            n,
+            Ok(Route::Health(node)),
+        );
         check("GET", "/api/v1/health/by-node/m/p", n, Err(403));
         check("PUT", "/api/v1/results/by-node/n/q", n, Err(403));
         check("POST", "/api/v1/progress/global/p", n, Err(403));
         check("POST", "/api/v1/certificate", None, Ok(Route::Certificate));
         check("GET", "/api/v1/certificate", p, Err(405));
-        check("GET", "/api/v1/health/global/p", p, Ok(Route::Health(global)));
+        check(
+            "GET",
+            "/api/v1/health/global/p",
+            p,
+            Ok(Route::Health(global)),
+        );
         check("POST", "/api/v1/results/global/p", p, Err(405));
         check("PUT", "/api/v1/progress/global/p", p, Err(405));
         check("HEAD", "/api/v1/health/global/p", p, Err(405));
@@ -367,9 +438,15 @@ mod tests {
     fn rfc_2231_file_names_are_decoded() {
         check_name("attachment; filename*=utf-8''%e2%82%ac.xml", "€.xml");
         check_name("attachment; filename*=US-ASCII'en'a%20b", "a b");
-        check_name("attachment; filename=plain; filename*=utf-8''starred", "starred");
+        check_name(
+            "attachment; filename=plain; filename*=utf-8''starred",
+            "starred",
+        );
         check_name("attachment; filename*0=a; filename*1=b.xml", "result");
-        check_name("attachment; filename*0*=utf-8''%e2; filename=plain", "plain");
+        check_name(
+            "attachment; filename*0*=utf-8''%e2; filename=plain",
+            "plain",
+        );
         check_name("attachment; filename*=utf-8''%ff", "result");
     }
 
@@ -385,7 +462,10 @@ mod tests {
         let long = format!("attachment; filename={}.xml", "a".repeat(300));
         let name = file_name(&long);
         assert!(name.len() == 255 && name.ends_with("aaa.xml"), "{name}");
-        assert_eq!(file_name(&format!("attachment; filename=\"{}\"", "€".repeat(100))).len(), 255);
+        assert_eq!(
+            file_name(&format!("attachment; filename=\"{}\"", "€".repeat(100))).len(),
+            255
+        );
     }
 
     #[test]
@@ -395,11 +475,16 @@ mod tests {
         let mut bytes = [0_u8; 48];
         for _ in 0..20_000 {
             ring::rand::SecureRandom::fill(&random, &mut bytes).unwrap();
-            let tail: Vec<u8> =
-                bytes.iter().map(|byte| alphabet[usize::from(*byte) % alphabet.len()]).collect();
+            let tail: Vec<u8> = bytes
+                .iter()
+                .map(|byte| alphabet[usize::from(*byte) % alphabet.len()])
+                .collect();
             let header = format!("attachment; filename{}", String::from_utf8_lossy(&tail));
             let name = file_name(&header);
-            assert!(harmless(&name).as_deref() == Some(&name), "{header:?} gave {name:?}");
+            assert!(
+                harmless(&name).as_deref() == Some(&name),
+                "{header:?} gave {name:?}"
+            );
         }
     }
 
@@ -407,7 +492,11 @@ mod tests {
     fn digests_are_those_of_rfc_9530() {
         let (zeros, ones) = (digest_text(&[0; 32]), digest_text(&[1; 32]));
         let check = |lines: &[&str], expected| {
-            assert_eq!(announced_digest(lines.iter().copied()), expected, "{lines:?}");
+            assert_eq!(
+                announced_digest(lines.iter().copied()),
+                expected,
+                "{lines:?}"
+            );
         };
         check(&[], Some(None));
         for lines in [
@@ -422,7 +511,14 @@ mod tests {
         }
         check(&["sha-512=:AA==:"], Some(None));
         check(&[&zeros, &ones], None);
-        for bad in ["", "sha-256", "sha-256=AA==", "sha-256=:AA==:", "sha-256=:%%:", "sha-256=::"] {
+        for bad in [
+            "",
+            "sha-256",
+            "sha-256=AA==",
+            "sha-256=:AA==:",
+            "sha-256=:%%:",
+            "sha-256=::",
+        ] {
             check(&[bad], None);
             check(&[&zeros, bad], None);
         }

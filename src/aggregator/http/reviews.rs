@@ -57,7 +57,10 @@ impl Default for Reviews {
             recent: VecDeque::new(),
             reviewed: Quota::new(u64::MAX, u64::MAX),
         };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+        Self {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
     }
 }
 
@@ -82,7 +85,10 @@ impl Reviews {
                 let Some(start) = free else {
                     let permit = state.begin(number, network, now);
                     self.changed.notify_all();
-                    return permit.map(|permit| Turn { reviews: self, permit: Some(permit) });
+                    return permit.map(|permit| Turn {
+                        reviews: self,
+                        permit: Some(permit),
+                    });
                 };
                 until = until.min(start);
             }
@@ -106,8 +112,13 @@ impl State {
         self.next += 1;
         self.waiting.push(self.next, network, ());
         if self.waiting.len() > MAX_WAITING {
-            let weight = |network: &IpAddr| self.reviewed.held(network) + self.waiting.len_of(network) as u64;
-            let heaviest = self.waiting.longest().max_by_key(|(_, network)| weight(network));
+            let weight = |network: &IpAddr| {
+                self.reviewed.held(network) + self.waiting.len_of(network) as u64
+            };
+            let heaviest = self
+                .waiting
+                .longest()
+                .max_by_key(|(_, network)| weight(network));
             let newest = heaviest.and_then(|(_, network)| self.waiting.newest_of(network));
             newest.and_then(|newest| self.waiting.remove(newest));
         }
@@ -117,8 +128,13 @@ impl State {
     /// The request whose turn is next, if one more review may run.
     fn first(&self) -> Option<u64> {
         let may_begin = |network: &IpAddr| self.running.has(network, 1);
-        let fronts = self.waiting.fronts().filter(|(_, network)| may_begin(network));
-        fronts.min_by_key(|(_, network)| self.reviewed.held(network)).map(|(number, _)| number)
+        let fronts = self
+            .waiting
+            .fronts()
+            .filter(|(_, network)| may_begin(network));
+        fronts
+            .min_by_key(|(_, network)| self.reviewed.held(network))
+            .map(|(number, _)| number)
     }
 
     /// When the next review may begin; `None` if there were few in the last second.
@@ -130,10 +146,15 @@ impl State {
     /// Ends the wait of a request, and counts its review.
     fn begin(&mut self, number: u64, network: IpAddr, now: Instant) -> Option<Permit<IpAddr>> {
         self.waiting.remove(number);
-        while self.recent.front().is_some_and(|(begun, _)| now.saturating_duration_since(*begun) >= MEMORY) {
+        while self
+            .recent
+            .front()
+            .is_some_and(|(begun, _)| now.saturating_duration_since(*begun) >= MEMORY)
+        {
             self.recent.pop_front();
         }
-        self.recent.push_back((now, self.reviewed.take(&network, 1)?));
+        self.recent
+            .push_back((now, self.reviewed.take(&network, 1)?));
         self.running.take(&network, 1)
     }
 }
@@ -169,18 +190,30 @@ mod tests {
             for network in hostile {
                 state.enter(*network);
             }
-            while honest.get(asked).is_some_and(|second| elapsed >= Duration::from_secs(*second)) {
+            while honest
+                .get(asked)
+                .is_some_and(|second| elapsed >= Duration::from_secs(*second))
+            {
                 asked += 1;
-                waiting.push((network(250), state.enter(network(250)).expect("room for the honest one")));
+                waiting.push((
+                    network(250),
+                    state.enter(network(250)).expect("room for the honest one"),
+                ));
             }
             let now = start + elapsed;
             while state.next_start().is_none_or(|start| start <= now)
                 && let Some(number) = state.first()
             {
                 let honest = waiting.iter().position(|(_, honest)| *honest == number);
-                let networks: Vec<_> =
-                    state.waiting.fronts().map(|(number, network)| (number, *network)).collect();
-                let (_, network) = networks.into_iter().find(|(front, _)| *front == number).unwrap();
+                let networks: Vec<_> = state
+                    .waiting
+                    .fronts()
+                    .map(|(number, network)| (number, *network))
+                    .collect();
+                let (_, network) = networks
+                    .into_iter()
+                    .find(|(front, _)| *front == number)
+                    .unwrap();
                 drop(state.begin(number, network, now).unwrap());
                 if honest.map(|honest| waiting.remove(honest)).is_some() {
                     turns.push(elapsed);
@@ -199,7 +232,10 @@ mod tests {
             assert_eq!(turns.len(), honest.len(), "{count} networks: {turns:?}");
             for (turn, asked) in turns.iter().zip(honest) {
                 let waited = *turn - Duration::from_secs(*asked);
-                assert!(waited < Duration::from_secs(1), "{count} networks: {turns:?}");
+                assert!(
+                    waited < Duration::from_secs(1),
+                    "{count} networks: {turns:?}"
+                );
             }
         }
     }
@@ -219,7 +255,10 @@ mod tests {
                 begun.push(elapsed);
             }
         }
-        assert!(begun.windows(51).all(|some| some[50] - some[0] >= 1_000), "{begun:?}");
+        assert!(
+            begun.windows(51).all(|some| some[50] - some[0] >= 1_000),
+            "{begun:?}"
+        );
         assert_eq!(begun.len(), 250);
     }
 
@@ -230,7 +269,10 @@ mod tests {
         let running = state.begin(first, network(1), Instant::now()).unwrap();
         let others = (0..7).filter_map(|_| state.enter(network(1))).count();
         assert_eq!((others, state.enter(network(1))), (7, None));
-        assert!(state.enter(network(2)).is_some(), "another network is not affected");
+        assert!(
+            state.enter(network(2)).is_some(),
+            "another network is not affected"
+        );
         drop(running);
         assert!(state.enter(network(1)).is_some(), "a review has ended");
     }
@@ -261,7 +303,9 @@ mod tests {
     #[test]
     fn turn_ends_when_it_is_dropped() {
         let reviews = Reviews::default();
-        let held: Vec<_> = (0..8).map(|_| reviews.wait_for_turn(network(1)).unwrap()).collect();
+        let held: Vec<_> = (0..8)
+            .map(|_| reviews.wait_for_turn(network(1)).unwrap())
+            .collect();
         assert!(reviews.wait_for_turn(network(1)).is_none());
         drop(held);
         assert!(reviews.wait_for_turn(network(1)).is_some());

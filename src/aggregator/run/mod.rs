@@ -47,8 +47,14 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(identity: Option<&str>, worker: Option<&str>) -> Self {
-        let shown = worker.unwrap_or_default().chars().filter(|c| c.is_ascii_graphic() || *c == ' ');
-        Self { identity: identity.unwrap_or_default().into(), worker: shown.take(MAX_WORKER_BYTES).collect() }
+        let shown = worker
+            .unwrap_or_default()
+            .chars()
+            .filter(|c| c.is_ascii_graphic() || *c == ' ');
+        Self {
+            identity: identity.unwrap_or_default().into(),
+            worker: shown.take(MAX_WORKER_BYTES).collect(),
+        }
     }
 }
 
@@ -129,7 +135,12 @@ pub(crate) enum Record {
     /// A result is in place.
     Accepted { id: ResultId, receipt: Receipt },
     /// An error is in the place of a result.
-    Failed { id: ResultId, error: String, kind: FailureKind, at: String },
+    Failed {
+        id: ResultId,
+        error: String,
+        kind: FailureKind,
+        at: String,
+    },
     /// The pod of a result was lost.
     Lost { id: ResultId, lost: Lost },
 }
@@ -221,7 +232,10 @@ pub(crate) struct State {
 impl State {
     /// A state that expects `ids`, each once, and keeps at most `progress_kept` bytes of their progress.
     pub(crate) fn new(ids: Vec<ResultId>, progress_kept: u64) -> Self {
-        let mut state = Self { progress_kept, ..Self::default() };
+        let mut state = Self {
+            progress_kept,
+            ..Self::default()
+        };
         for id in ids {
             state.add(id, None);
         }
@@ -246,7 +260,12 @@ impl State {
                 }
                 self.settle(&id, ResultState::Accepted);
             }
-            Record::Failed { id, error, kind, at } => {
+            Record::Failed {
+                id,
+                error,
+                kind,
+                at,
+            } => {
                 if let Some(receipt) = self.receipt(&id) {
                     receipt.failed = Some(at);
                 }
@@ -256,7 +275,8 @@ impl State {
                 if let Some(slot) = self.slot(&id) {
                     slot.receipt.lost.push(lost);
                     // They say nothing about the next pod.
-                    (slot.heard, slot.beats, slot.progress, slot.containers) = (None, 0, None, None);
+                    (slot.heard, slot.beats, slot.progress, slot.containers) =
+                        (None, 0, None, None);
                     slot.launched = slot.launched.and(Some(now));
                 }
             }
@@ -266,7 +286,10 @@ impl State {
 
     /// Whether all results of `plugin` are settled.
     pub(crate) fn settled(&self, plugin: &str) -> bool {
-        self.slots.iter().filter(|slot| slot.id.plugin == plugin).all(|slot| slot.state.settled())
+        self.slots
+            .iter()
+            .filter(|slot| slot.id.plugin == plugin)
+            .all(|slot| slot.state.settled())
     }
 
     /// Notes a problem that may be temporary, or that it is solved.
@@ -285,7 +308,9 @@ impl State {
             _ => None,
         };
         let meant = self.slots.iter().filter(|slot| covers(id, &slot.id));
-        meant.filter_map(|slot| Some((slot.id.clone(), problem(slot)?))).collect()
+        meant
+            .filter_map(|slot| Some((slot.id.clone(), problem(slot)?)))
+            .collect()
     }
 
     /// Whether any result of `plugin` is expected.
@@ -300,7 +325,10 @@ impl State {
 
     /// The results that have neither arrived nor failed.
     pub(crate) fn outstanding(&self) -> impl Iterator<Item = &ResultId> {
-        self.slots.iter().filter(|slot| !slot.state.settled()).map(|slot| &slot.id)
+        self.slots
+            .iter()
+            .filter(|slot| !slot.state.settled())
+            .map(|slot| &slot.id)
     }
 
     /// Whether `id` has arrived or failed.
@@ -325,7 +353,10 @@ impl State {
     fn open_slot(&mut self, id: &ResultId) -> Result<&mut Slot, Refusal> {
         match self.slot(id) {
             None => Err(Refusal::Unexpected),
-            Some(Slot { state: ResultState::Accepted, .. }) => Err(Refusal::Duplicate),
+            Some(Slot {
+                state: ResultState::Accepted,
+                ..
+            }) => Err(Refusal::Duplicate),
             Some(slot) => Ok(slot),
         }
     }
@@ -344,7 +375,11 @@ impl State {
         }
         let slot = self.open_slot(id)?;
         if must_be_alone {
-            if slot.upload.as_ref().is_some_and(|current| !current.is_stalled()) {
+            if slot
+                .upload
+                .as_ref()
+                .is_some_and(|current| !current.is_stalled())
+            {
                 return Err(Refusal::Uploading);
             }
             if let Some(stalled) = slot.upload.replace(Arc::clone(upload)) {
@@ -391,7 +426,8 @@ impl State {
 
     /// Acquires `id` for a change of files, which [`State::settle`] or [`State::release`] ends; false while it is acquired.
     pub(crate) fn acquire(&mut self, id: &ResultId) -> Result<bool, Refusal> {
-        self.open_slot(id).map(|slot| !std::mem::replace(&mut slot.busy, true))
+        self.open_slot(id)
+            .map(|slot| !std::mem::replace(&mut slot.busy, true))
     }
 
     /// Releases `id` unchanged.
@@ -419,7 +455,11 @@ impl State {
             ResultState::Refused { first, .. } => first,
             ResultState::Failed { .. } | ResultState::Accepted => return,
         };
-        slot.state = ResultState::Refused { first, last: now, reason };
+        slot.state = ResultState::Refused {
+            first,
+            last: now,
+            reason,
+        };
         wake(&mut self.waiters);
         wake(&mut self.onlookers);
     }
@@ -428,9 +468,11 @@ impl State {
     pub(crate) fn given_up(&self, window: Duration, now: Instant) -> Vec<(ResultId, String)> {
         let over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
         let given_up = |slot: &Slot| match &slot.state {
-            ResultState::Refused { first, last, reason }
-                if over(last, window) || over(first, RETRY_LIMIT) =>
-            {
+            ResultState::Refused {
+                first,
+                last,
+                reason,
+            } if over(last, window) || over(first, RETRY_LIMIT) => {
                 Some((slot.id.clone(), reason.clone()))
             }
             _ => None,
@@ -448,7 +490,9 @@ impl State {
 
     /// Notes a contact of the worker of `id`; false if `id` is not expected.
     pub(crate) fn hear(&mut self, id: &ResultId, now: Instant) -> bool {
-        let Some(slot) = self.slot(id) else { return false };
+        let Some(slot) = self.slot(id) else {
+            return false;
+        };
         let first = slot.heard.replace(now).is_none();
         // Later contacts change only an age, which can wait for the next publication.
         if first {
@@ -480,7 +524,11 @@ impl State {
     }
 
     /// Workers that promised heartbeats, and then sent neither heartbeats nor bytes of an upload for `limit`, and for how long.
-    pub(crate) fn gone_silent(&mut self, limit: Duration, now: Instant) -> Vec<(ResultId, Duration)> {
+    pub(crate) fn gone_silent(
+        &mut self,
+        limit: Duration,
+        now: Instant,
+    ) -> Vec<(ResultId, Duration)> {
         let silent = |slot: &mut Slot| {
             let uploaded = slot.upload.as_ref().map_or(0, |upload| upload.bytes());
             if std::mem::replace(&mut slot.uploaded, uploaded) != uploaded {
@@ -489,10 +537,9 @@ impl State {
             let quiet = now.saturating_duration_since(slot.heard?);
             (quiet >= limit).then(|| (slot.id.clone(), quiet))
         };
-        let awaited = self
-            .slots
-            .iter_mut()
-            .filter(|slot| slot.beats >= PROMISING_HEARTBEATS && slot.state == ResultState::Awaited);
+        let awaited = self.slots.iter_mut().filter(|slot| {
+            slot.beats >= PROMISING_HEARTBEATS && slot.state == ResultState::Awaited
+        });
         awaited.filter_map(silent).collect()
     }
 
@@ -505,7 +552,9 @@ impl State {
     pub(crate) fn progress(&mut self, id: &ResultId, update: Progress, now: String) -> bool {
         let results = self.sizes.get(&id.plugin).copied().unwrap_or(1);
         let share = limits::progress_share(self.progress_kept, self.sizes.len(), results);
-        let Some(slot) = self.slot(id) else { return false };
+        let Some(slot) = self.slot(id) else {
+            return false;
+        };
         let before = slot.progress.take().map(Arc::unwrap_or_clone);
         let (after, cut) = progress::merged(id, before, update, now, share);
         slot.progress = Some(Arc::new(after));
@@ -551,9 +600,18 @@ impl State {
 
     /// The status document.
     pub(crate) fn document(&self, now: Instant) -> Run {
-        let settled = self.slots.iter().filter(|slot| slot.state.settled()).count();
+        let settled = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state.settled())
+            .count();
         let mut run = Run {
-            plugins: Some(self.slots.iter().map(|slot| slot.entry(self.held_up.as_deref(), now)).collect()),
+            plugins: Some(
+                self.slots
+                    .iter()
+                    .map(|slot| slot.entry(self.held_up.as_deref(), now))
+                    .collect(),
+            ),
             received_bytes: self.slots.iter().map(|slot| slot.receipt.size).sum(),
             refusals: self.refusals,
             ..Run::default()
@@ -578,7 +636,12 @@ impl State {
     pub(crate) fn completed(&self, run: Run, archive: Archive) -> Run {
         // An upload is still to come.
         let upload = self.uploads.then(|| status::RUNNING.into());
-        Run { status: status::COMPLETE.into(), archive, upload, ..run }
+        Run {
+            status: status::COMPLETE.into(),
+            archive,
+            upload,
+            ..run
+        }
     }
 
     fn add(&mut self, id: ResultId, launched: Option<Instant>) {
@@ -587,7 +650,11 @@ impl State {
         }
         *self.sizes.entry(id.plugin.clone()).or_default() += 1;
         self.index.insert(id.clone(), self.slots.len());
-        self.slots.push(Slot { id, launched, ..Slot::default() });
+        self.slots.push(Slot {
+            id,
+            launched,
+            ..Slot::default()
+        });
     }
 
     pub(crate) fn receipt(&mut self, id: &ResultId) -> Option<&mut Receipt> {
@@ -609,19 +676,29 @@ impl State {
                 }
                 ResultState::Awaited => Some("no result arrived".into()),
             };
-            Received { plugin: slot.id.plugin.clone(), node: slot.id.node.clone(), receipt, error }
+            Received {
+                plugin: slot.id.plugin.clone(),
+                node: slot.id.node.clone(),
+                receipt,
+                error,
+            }
         };
         self.slots.iter().map(received).collect()
     }
 
     /// The results that arrived, with their digests.
     pub(crate) fn arrived(&self) -> impl Iterator<Item = (ResultId, Arrived)> {
-        let accepted = self.slots.iter().filter(|slot| slot.state == ResultState::Accepted);
+        let accepted = self
+            .slots
+            .iter()
+            .filter(|slot| slot.state == ResultState::Accepted);
         accepted.filter_map(|slot| Some((slot.id.clone(), slot.receipt.digest()?)))
     }
 
     fn slots_of(&mut self, plugin: &str) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut().filter(move |slot| slot.id.plugin == plugin)
+        self.slots
+            .iter_mut()
+            .filter(move |slot| slot.id.plugin == plugin)
     }
 
     fn get(&self, id: &ResultId) -> Option<&Slot> {
@@ -650,15 +727,20 @@ impl Slot {
             ResultState::Awaited => {
                 let known = self.trouble.clone().or_else(|| self.silent(now));
                 let held_up = held_up.filter(|_| self.waits());
-                let held_up = held_up.map(|why| format!("waiting for its worker's certificate: {why}"));
+                let held_up =
+                    held_up.map(|why| format!("waiting for its worker's certificate: {why}"));
                 entry.message = known.or_else(|| self.limited.clone()).or(held_up);
             }
             ResultState::Refused { reason, .. } => {
-                let refused = format!("the last upload was refused and may be sent again: {reason}");
+                let refused =
+                    format!("the last upload was refused and may be sent again: {reason}");
                 entry.message = Some(remedies::advised(&refused));
             }
             // Not an error: no worker was started.
-            ResultState::Failed { error, kind: FailureKind::Skipped } => {
+            ResultState::Failed {
+                error,
+                kind: FailureKind::Skipped,
+            } => {
                 entry.status = status::COMPLETE.into();
                 entry.result_status = item::SKIPPED.into();
                 entry.message = Some(error.clone());
@@ -667,7 +749,12 @@ impl Slot {
                 entry.status = status::FAILED.into();
                 entry.message = Some(remedies::advised(error));
                 entry.timed_out = *kind == FailureKind::TimedOut;
-                entry.lost = self.receipt.lost.last().filter(|_| *kind == FailureKind::NodeLost).cloned();
+                entry.lost = self
+                    .receipt
+                    .lost
+                    .last()
+                    .filter(|_| *kind == FailureKind::NodeLost)
+                    .cloned();
             }
             ResultState::Accepted => {
                 entry.status = status::COMPLETE.into();

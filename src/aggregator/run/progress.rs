@@ -37,7 +37,10 @@ impl<'de> Visitor<'de> for Fields {
         let mut progress = Progress::default();
         while let Some(Text(key)) = map.next_key()? {
             match key.to_ascii_lowercase().as_str() {
-                "msg" => set(&mut progress.msg, map.next_value::<Option<Text>>()?.map(|text| text.0)),
+                "msg" => set(
+                    &mut progress.msg,
+                    map.next_value::<Option<Text>>()?.map(|text| text.0),
+                ),
                 "total" => set(&mut progress.total, map.next_value()?),
                 "completed" => set(&mut progress.completed, map.next_value()?),
                 "appendcompleted" => set(&mut progress.append_completed, map.next_value()?),
@@ -67,7 +70,9 @@ struct Text(String);
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        json::lossy(input, |text| Self(visible::cut_bytes(text, limits::MAX_TEXT_BYTES)))
+        json::lossy(input, |text| {
+            Self(visible::cut_bytes(text, limits::MAX_TEXT_BYTES))
+        })
     }
 }
 
@@ -116,14 +121,18 @@ pub(super) fn merged(
     now: String,
     share: usize,
 ) -> (Progress, bool) {
-    let appending = update.append_totals || update.append_completed > 0 || !update.append_failing.is_empty();
+    let appending =
+        update.append_totals || update.append_completed > 0 || !update.append_failing.is_empty();
     let mut after = if appending {
         let mut after = before.unwrap_or_default();
         after.msg = update.msg;
         after.completed = after.completed.saturating_add(update.append_completed);
         if update.append_totals {
             let failing = i64::try_from(update.append_failing.len()).unwrap_or(i64::MAX);
-            after.total = after.total.saturating_add(update.append_completed).saturating_add(failing);
+            after.total = after
+                .total
+                .saturating_add(update.append_completed)
+                .saturating_add(failing);
         }
         if after.failures.last().is_none_or(|last| last != MARK) {
             after.failures.extend(update.append_failing);
@@ -149,7 +158,12 @@ fn keep(list: &mut Vec<String>, room: &mut usize) -> bool {
         *room = left.unwrap_or(0);
         left.is_some()
     };
-    let fitting = list.iter().map(fits).take_while(|fits| *fits).count().min(MAX_FAILURES);
+    let fitting = list
+        .iter()
+        .map(fits)
+        .take_while(|fits| *fits)
+        .count()
+        .min(MAX_FAILURES);
     let whole = fitting == list.len() && !marked;
     list.truncate(fitting);
     if !whole {
@@ -170,18 +184,34 @@ mod tests {
     fn after(bodies: &[&str]) -> Progress {
         let id = ResultId::global("p");
         let updates = bodies.iter().map(|body| decoded(body).expect(body));
-        let merge =
-            |before, update| Some(merged(&id, before, update, "now".into(), limits::MAX_PROGRESS_BYTES).0);
+        let merge = |before, update| {
+            Some(
+                merged(
+                    &id,
+                    before,
+                    update,
+                    "now".into(),
+                    limits::MAX_PROGRESS_BYTES,
+                )
+                .0,
+            )
+        };
         updates.fold(None, merge).unwrap()
     }
 
     #[track_caller]
     fn check(bodies: &[&str], total: i64, completed: i64, failures: &[&str]) {
         let progress = after(bodies);
-        assert_eq!((progress.total, progress.completed), (total, completed), "{bodies:?}");
+        assert_eq!(
+            (progress.total, progress.completed),
+            (total, completed),
+            "{bodies:?}"
+        );
         assert_eq!(progress.failures, failures, "{bodies:?}");
         assert!(
-            !progress.append_totals && progress.append_completed == 0 && progress.append_failing.is_empty()
+            !progress.append_totals
+                && progress.append_completed == 0
+                && progress.append_failing.is_empty()
         );
     }
 
@@ -201,37 +231,64 @@ mod tests {
         check(&[FIRST, FOO, WHOLE, FOUR], 37, 37, &[]);
         check(&[WHOLE, r#"{"appendcompleted":2}"#], 33, 35, &[]);
         check(&[WHOLE, r#"{"appendfailing":["x"]}"#], 33, 33, &["x"]);
-        check(&[r#"{"completed":9223372036854775807}"#, FOUR], 4, i64::MAX, &[]);
+        check(
+            &[r#"{"completed":9223372036854775807}"#, FOUR],
+            4,
+            i64::MAX,
+            &[],
+        );
     }
 
     #[test]
     fn appending_keeps_errors_and_replaces_messages() {
-        let progress = after(&[r#"{"msg":"a","errors":["e"]}"#, r#"{"msg":"b","appendcompleted":1}"#]);
-        assert_eq!((progress.msg.as_str(), progress.errors.as_slice()), ("b", &["e".to_owned()][..]));
+        let progress = after(&[
+            r#"{"msg":"a","errors":["e"]}"#,
+            r#"{"msg":"b","appendcompleted":1}"#,
+        ]);
+        assert_eq!(
+            (progress.msg.as_str(), progress.errors.as_slice()),
+            ("b", &["e".to_owned()][..])
+        );
     }
 
     #[test]
     fn sender_and_time_are_set_by_the_aggregator() {
         let progress = after(&[r#"{"name":"x","node":"y","timestamp":"0001-01-01T00:00:00Z"}"#]);
-        assert_eq!((progress.name.as_str(), progress.node.as_str()), ("p", "global"));
+        assert_eq!(
+            (progress.name.as_str(), progress.node.as_str()),
+            ("p", "global")
+        );
         assert_eq!(progress.timestamp, "now");
     }
 
     #[test]
     fn invalid_utf_8_is_replaced() {
         let progress = decoded(b"{\"msg\":\"caf\xe9\",\"completed\":1}").unwrap();
-        assert_eq!((progress.msg.as_str(), progress.completed), ("caf\u{fffd}", 1));
+        assert_eq!(
+            (progress.msg.as_str(), progress.completed),
+            ("caf\u{fffd}", 1)
+        );
         for (msg, read) in [
             (r"\ud83d\ude00", "\u{1f600}"),
-            (r"a\udc80b\ud83d", "a\u{fffd}\u{fffd}\u{fffd}b\u{fffd}\u{fffd}\u{fffd}"),
+            (
+                r"a\udc80b\ud83d",
+                "a\u{fffd}\u{fffd}\u{fffd}b\u{fffd}\u{fffd}\u{fffd}",
+            ),
             (r"\ud83d\u0041\n", "\u{fffd}\u{fffd}\u{fffd}A\n"),
         ] {
             let progress = decoded(format!(r#"{{"msg":"{msg}","errors":["{msg}"]}}"#)).expect(msg);
-            assert_eq!((progress.msg.as_str(), progress.errors[0].as_str()), (read, read));
+            assert_eq!(
+                (progress.msg.as_str(), progress.errors[0].as_str()),
+                (read, read)
+            );
         }
-        for broken in
-            [r#"{"msg":"\"#, r#"{"msg":"\u"#, r#"{"msg":"\ud8"#, r#"{"msg":"\ud800\"#, r#"{"msg":"\ü"}"#]
-        {
+        for broken in [
+            r#"{"msg":"\"#,
+            r#"{"msg":"\u"#,
+            r#"{"msg":"\ud8"#,
+            r#"{"msg":"\ud800\"#,
+            r#"{"msg":"\ü"}"#,
+        ] {
             assert!(decoded(broken).is_none(), "{broken}");
         }
     }
@@ -266,8 +323,16 @@ mod tests {
     #[test]
     fn memory_of_a_body_is_bounded_by_the_kept_part() {
         let size = |progress: &Progress| {
-            let lists = [&progress.failures, &progress.errors, &progress.append_failing];
-            lists.into_iter().flatten().map(|text| text.capacity() + ENTRY_BYTES).sum::<usize>()
+            let lists = [
+                &progress.failures,
+                &progress.errors,
+                &progress.append_failing,
+            ];
+            lists
+                .into_iter()
+                .flatten()
+                .map(|text| text.capacity() + ENTRY_BYTES)
+                .sum::<usize>()
                 + progress.msg.capacity()
         };
         let long = "x".repeat(3 << 20);
@@ -289,20 +354,33 @@ mod tests {
         }
         let progress = decoded(format!(r#"{{"failures":[{many}]}}"#)).unwrap();
         assert_eq!(progress.failures.last().unwrap(), MARK);
-        assert!(decoded(format!(r#"{{"msg":"{long}"}}"#)).unwrap().msg.ends_with('…'));
+        assert!(
+            decoded(format!(r#"{{"msg":"{long}"}}"#))
+                .unwrap()
+                .msg
+                .ends_with('…')
+        );
     }
 
     #[test]
     fn kept_progress_is_bounded() {
         let (id, mut before) = (ResultId::global("p"), None);
         let names: Vec<String> = (0..50).map(|number| format!("\"{number:0100}\"")).collect();
-        let body = format!(r#"{{"appendfailing":[{}],"errors":["e"]}}"#, names.join(","));
+        let body = format!(
+            r#"{{"appendfailing":[{}],"errors":["e"]}}"#,
+            names.join(",")
+        );
         for round in 0..10 {
             let update = decoded(&body).unwrap();
             let (after, cut) = merged(&id, before.take(), update, "now".into(), 10_000);
             assert_eq!(cut, round > 0, "{round}");
-            assert!(after.failures.iter().map(|text| cost(text)).sum::<usize>() <= 10_000 + cost(MARK));
-            assert_eq!(after.failures.iter().filter(|text| *text == MARK).count(), usize::from(cut));
+            assert!(
+                after.failures.iter().map(|text| cost(text)).sum::<usize>() <= 10_000 + cost(MARK)
+            );
+            assert_eq!(
+                after.failures.iter().filter(|text| *text == MARK).count(),
+                usize::from(cut)
+            );
             before = Some(after);
         }
     }

@@ -59,7 +59,15 @@ struct Passed {
 impl<R: Read + Send> BodyReader<R> {
     /// Reads at most `max` bytes of `body`.
     pub(super) fn new(body: R, max: u64) -> Self {
-        Self { body, passed: Passed { max, digest: Context::new(&SHA256), bytes: 0, refusal: None } }
+        Self {
+            body,
+            passed: Passed {
+                max,
+                digest: Context::new(&SHA256),
+                bytes: 0,
+                refusal: None,
+            },
+        }
     }
 
     /// The reason why reading failed.
@@ -68,15 +76,24 @@ impl<R: Read + Send> BodyReader<R> {
     }
 
     /// Writes `start` and the rest to `file` while `claim` permits.
-    pub(super) fn copy_to(&mut self, start: &[u8], file: &mut File, claim: &Claim<'_>) -> io::Result<()> {
+    pub(super) fn copy_to(
+        &mut self,
+        start: &[u8],
+        file: &mut File,
+        claim: &Claim<'_>,
+    ) -> io::Result<()> {
         let Self { body, passed } = self;
-        claim.take(Space::file(start.len() as u64)).map_err(|refusal| passed.fail(refusal))?;
+        claim
+            .take(Space::file(start.len() as u64))
+            .map_err(|refusal| passed.fail(refusal))?;
         file.write_all(start)?;
         let (mut written, mut flushed) = (start.len() as u64, 0);
         ahead::pieces(body, |piece| {
             let piece = piece.map_err(|error| passed.fail(Refusal::of_body(&error)))?;
             passed.add(piece)?;
-            claim.take(Space::bytes(piece.len() as u64)).map_err(|refusal| passed.fail(refusal))?;
+            claim
+                .take(Space::bytes(piece.len() as u64))
+                .map_err(|refusal| passed.fail(refusal))?;
             file.write_all(piece)?;
             written += piece.len() as u64;
             if written - flushed >= FLUSHED_BYTES {
@@ -99,7 +116,11 @@ impl Passed {
     fn add(&mut self, piece: &[u8]) -> io::Result<()> {
         self.bytes += piece.len() as u64;
         self.digest.update(piece);
-        if self.bytes > self.max { Err(self.fail(Refusal::sent(self.max))) } else { Ok(()) }
+        if self.bytes > self.max {
+            Err(self.fail(Refusal::sent(self.max)))
+        } else {
+            Ok(())
+        }
     }
 
     fn fail(&mut self, refusal: Refusal) -> io::Error {
@@ -146,8 +167,15 @@ pub(super) fn report(body: Vec<u8>) -> (Vec<u8>, String) {
         return (body, error);
     }
     let text = String::from_utf8_lossy(&body);
-    let text = if text.trim().is_empty() { "the worker gave no reason" } else { text.trim() };
-    (json!({ "error": text }).to_string().into_bytes(), text.to_owned())
+    let text = if text.trim().is_empty() {
+        "the worker gave no reason"
+    } else {
+        text.trim()
+    };
+    (
+        json!({ "error": text }).to_string().into_bytes(),
+        text.to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -158,7 +186,11 @@ mod tests {
 
     const LARGE: u64 = 2 << 20;
 
-    fn copy<R: Read + Send>(reader: &mut BodyReader<R>, start: &[u8], file: &mut File) -> io::Result<()> {
+    fn copy<R: Read + Send>(
+        reader: &mut BodyReader<R>,
+        start: &[u8],
+        file: &mut File,
+    ) -> io::Result<()> {
         reader.copy_to(start, file, &Claim::new(None, &ResultId::global("p")))
     }
 
@@ -167,7 +199,14 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.run();
         let flushed = usize::try_from(FLUSHED_BYTES).unwrap();
-        for size in [0, 1, 7, ahead::FIRST_BYTES, ahead::FIRST_BYTES + 8, 2 * flushed + 77] {
+        for size in [
+            0,
+            1,
+            7,
+            ahead::FIRST_BYTES,
+            ahead::FIRST_BYTES + 8,
+            2 * flushed + 77,
+        ] {
             let body: Vec<u8> = (0..size).map(|n| (n % 251).to_le_bytes()[0]).collect();
             // Pieces that do not fit the buffer.
             let (first, second) = body.split_at(size / 3);
@@ -179,7 +218,11 @@ mod tests {
             assert!(std::fs::read(&path).unwrap() == body, "{size}");
             let (bytes, digest) = reader.finish();
             assert_eq!(bytes, size as u64);
-            assert_eq!(digest, ring::digest::digest(&SHA256, &body).as_ref(), "{size}");
+            assert_eq!(
+                digest,
+                ring::digest::digest(&SHA256, &body).as_ref(),
+                "{size}"
+            );
         }
     }
 
@@ -188,7 +231,10 @@ mod tests {
         struct Cut(u64);
         impl Read for Cut {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-                self.0 = self.0.checked_sub(buffer.len() as u64).ok_or(io::ErrorKind::UnexpectedEof)?;
+                self.0 = self
+                    .0
+                    .checked_sub(buffer.len() as u64)
+                    .ok_or(io::ErrorKind::UnexpectedEof)?;
                 Ok(buffer.len())
             }
         }

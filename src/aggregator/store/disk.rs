@@ -55,7 +55,9 @@ impl Space {
 
     /// The unit of which it has less than `other`.
     fn short_of(self, other: Self) -> Option<usize> {
-        [0, 1].into_iter().find(|&unit| self.0[unit] < other.0[unit])
+        [0, 1]
+            .into_iter()
+            .find(|&unit| self.0[unit] < other.0[unit])
     }
 }
 
@@ -131,36 +133,75 @@ impl Disk {
         let mut sums = Sums::default();
         for id in ids {
             let path = dir.join(&id.plugin).join(layout::RESULTS).join(&id.node);
-            sums.set(id, Held { used: used(&path), share: Space::default() });
+            sums.set(
+                id,
+                Held {
+                    used: used(&path),
+                    share: Space::default(),
+                },
+            );
         }
         let Space([bytes, inodes]) = free(dir).less(reserve).plus(sums.used);
         let part = Space([bytes.min(run), inodes]).part(sums.plugins.len());
         for id in ids {
             let share = part.part(sums.plugins[&id.plugin].1);
-            sums.set(id, Held { share, ..sums.get(id) });
+            sums.set(
+                id,
+                Held {
+                    share,
+                    ..sums.get(id)
+                },
+            );
         }
         let plugin = Space([limits.plugin.bytes, limits.plugin.inodes].map(unless_zero));
-        Self { dir: dir.to_owned(), reserve, plugin, run, sums: Mutex::new(sums), measured: Mutex::default() }
+        Self {
+            dir: dir.to_owned(),
+            reserve,
+            plugin,
+            run,
+            sums: Mutex::new(sums),
+            measured: Mutex::default(),
+        }
     }
 
     /// Expects one more result, of a node that has joined.
     pub(super) fn expect(&self, id: &ResultId) {
         let mut sums = lock(&self.sums);
-        let same = sums.results.iter().filter(|(other, _)| other.plugin == id.plugin);
+        let same = sums
+            .results
+            .iter()
+            .filter(|(other, _)| other.plugin == id.plugin);
         let unused = same.filter(|(_, held)| held.unused() != Space::default());
         let unused: Vec<_> = unused.map(|(id, held)| (id.clone(), *held)).collect();
-        let sum = unused.iter().fold(Space::default(), |sum, (_, held)| sum.plus(held.unused()));
+        let sum = unused
+            .iter()
+            .fold(Space::default(), |sum, (_, held)| sum.plus(held.unused()));
         let share = sum.part(unused.len() + 1);
         for (id, held) in unused {
-            sums.set(&id, Held { share: held.used.plus(share), ..held });
+            sums.set(
+                &id,
+                Held {
+                    share: held.used.plus(share),
+                    ..held
+                },
+            );
         }
-        sums.set(id, Held { used: Space::default(), share });
+        sums.set(
+            id,
+            Held {
+                used: Space::default(),
+                share,
+            },
+        );
     }
 
     /// Notes that `id` is settled.
     pub(super) fn done(&self, id: &ResultId) {
         let mut sums = lock(&self.sums);
-        let held = Held { share: Space::default(), ..sums.get(id) };
+        let held = Held {
+            share: Space::default(),
+            ..sums.get(id)
+        };
         sums.set(id, held);
     }
 
@@ -174,14 +215,20 @@ impl Disk {
         let free = free(&self.dir);
         self.take(free, id, more)?;
         let credit = MEASURED_BYTES.saturating_sub(more.0[0]);
-        *lock(&self.measured) = Some(Measured { at: Instant::now(), free: free.less(more), credit });
+        *lock(&self.measured) = Some(Measured {
+            at: Instant::now(),
+            free: free.less(more),
+            credit,
+        });
         Ok(())
     }
 
     /// The free space before `more` is taken, as far as the last measurement tells it.
     fn free_for(&self, more: Space) -> Option<Space> {
         let mut measured = lock(&self.measured);
-        let last = measured.as_mut().filter(|last| last.at.elapsed() < MEASURED_AGE)?;
+        let last = measured
+            .as_mut()
+            .filter(|last| last.at.elapsed() < MEASURED_AGE)?;
         last.credit = last.credit.checked_sub(more.0[0])?;
         let free = last.free;
         last.free = free.less(more);
@@ -191,7 +238,9 @@ impl Disk {
     fn take(&self, free: Space, id: &ResultId, more: Space) -> Result<(), Refusal> {
         if let Some(unit) = free.short_of(self.reserve.plus(more)) {
             let (left, reserve, unit) = (free.0[unit], self.reserve.0[unit], UNITS[unit]);
-            return Err(Refusal::Full(format!("{left} {unit} are left, of which {reserve} stay in reserve")));
+            return Err(Refusal::Full(format!(
+                "{left} {unit} are left, of which {reserve} stay in reserve"
+            )));
         }
         let mut sums = lock(&self.sums);
         let Space([left, _]) = Space::bytes(self.run).less(sums.used);
@@ -235,7 +284,11 @@ pub(super) struct Claim<'a> {
 
 impl<'a> Claim<'a> {
     pub(super) fn new(disk: Option<&'a Disk>, id: &'a ResultId) -> Self {
-        Self { disk, id, taken: Cell::default() }
+        Self {
+            disk,
+            id,
+            taken: Cell::default(),
+        }
     }
 
     /// Takes `more`.
@@ -263,7 +316,13 @@ impl Drop for Claim<'_> {
         if let Some(disk) = self.disk {
             let mut sums = lock(&disk.sums);
             let held = sums.get(self.id);
-            sums.set(self.id, Held { used: held.used.less(self.taken.get()), ..held });
+            sums.set(
+                self.id,
+                Held {
+                    used: held.used.less(self.taken.get()),
+                    ..held
+                },
+            );
         }
     }
 }
@@ -274,10 +333,18 @@ fn free(dir: &Path) -> Space {
 
 /// The space of a file or folder, as far as it is readable.
 fn used(path: &Path) -> Space {
-    let Ok(metadata) = fs::symlink_metadata(path) else { return Space::default() };
-    let below = if metadata.is_dir() { fs::read_dir(path).ok() } else { None };
+    let Ok(metadata) = fs::symlink_metadata(path) else {
+        return Space::default();
+    };
+    let below = if metadata.is_dir() {
+        fs::read_dir(path).ok()
+    } else {
+        None
+    };
     let entries = below.into_iter().flatten().flatten();
-    entries.fold(Space::file(metadata.len()), |sum, entry| sum.plus(used(&entry.path())))
+    entries.fold(Space::file(metadata.len()), |sum, entry| {
+        sum.plus(used(&entry.path()))
+    })
 }
 
 #[cfg(test)]
@@ -296,7 +363,9 @@ mod tests {
     }
 
     fn left(left: u64, reserve: u64, unit: &str) -> Refusal {
-        Refusal::Full(format!("{left} {unit} are left, of which {reserve} stay in reserve"))
+        Refusal::Full(format!(
+            "{left} {unit} are left, of which {reserve} stay in reserve"
+        ))
     }
 
     fn id(plugin: &str) -> ResultId {
@@ -307,7 +376,13 @@ mod tests {
     fn share<const N: usize>(disk: &Disk, shares: [(ResultId, u64); N]) {
         let mut sums = Sums::default();
         for (id, mib) in shares {
-            sums.set(&id, Held { share: space(mib), ..Held::default() });
+            sums.set(
+                &id,
+                Held {
+                    share: space(mib),
+                    ..Held::default()
+                },
+            );
         }
         *lock(&disk.sums) = sums;
     }
@@ -325,14 +400,23 @@ mod tests {
     #[test]
     fn unused_shares_of_others_are_not_taken() {
         let disk = disk(|_| {});
-        let take = |left: u64, plugin: &str, mib: u64| disk.take(space(left), &id(plugin), space(mib));
+        let take =
+            |left: u64, plugin: &str, mib: u64| disk.take(space(left), &id(plugin), space(mib));
         assert_eq!(take(100, "a", 30), Ok(()));
         assert_eq!(take(70, "a", 1), Err(share_is(30 * MIB, "bytes")));
         assert_eq!(take(70, "b", 20), Ok(()));
-        assert_eq!(take(50, "a", 1), Err(share_is(30 * MIB, "bytes")), "b may need ten more");
+        assert_eq!(
+            take(50, "a", 1),
+            Err(share_is(30 * MIB, "bytes")),
+            "b may need ten more"
+        );
         disk.done(&id("b"));
         assert_eq!(take(50, "a", 10), Ok(()), "b needs no more");
-        assert_eq!(take(40, "a", 1), Err(share_is(30 * MIB, "bytes")), "c may need thirty");
+        assert_eq!(
+            take(40, "a", 1),
+            Err(share_is(30 * MIB, "bytes")),
+            "c may need thirty"
+        );
         assert_eq!(take(40, "c", 30), Ok(()), "its part was always there");
         assert_eq!(take(10, "b", 1), Err(left(10 * MIB, 10 * MIB, "bytes")));
     }
@@ -343,7 +427,12 @@ mod tests {
         let ids = ["a", "b", "c"].map(node);
         let mut disk = disk(|_| {});
         disk.run = 90 * MIB;
-        let shares = [(id("job"), 45), (ids[0].clone(), 15), (ids[1].clone(), 15), (ids[2].clone(), 15)];
+        let shares = [
+            (id("job"), 45),
+            (ids[0].clone(), 15),
+            (ids[1].clone(), 15),
+            (ids[2].clone(), 15),
+        ];
         share(&disk, shares);
         let take = |left: u64, id: &ResultId, mib: u64| disk.take(space(left), id, space(mib));
         let full = || Err(share_is(15 * MIB, "bytes"));
@@ -357,11 +446,23 @@ mod tests {
             [space(10); 3],
             "what was left, in equal parts"
         );
-        assert_eq!(part(&id("job")), space(45), "the part of another plugin stays");
+        assert_eq!(
+            part(&id("job")),
+            space(45),
+            "the part of another plugin stays"
+        );
         disk.done(&ids[2]);
-        assert_eq!(take(85, &ids[0], 10), Ok(()), "what a settled result has left is free");
+        assert_eq!(
+            take(85, &ids[0], 10),
+            Ok(()),
+            "what a settled result has left is free"
+        );
         assert_eq!(take(75, &ids[0], 1), full());
-        assert_eq!(take(75, &ids[2], 1), Err(share_is(0, "bytes")), "its part was given away");
+        assert_eq!(
+            take(75, &ids[2], 1),
+            Err(share_is(0, "bytes")),
+            "its part was given away"
+        );
         assert_eq!(take(75, &ids[1], 10), Ok(()));
         assert_eq!(take(65, &node("late"), 10), Ok(()));
         assert_eq!(take(55, &id("job"), 45), Ok(()));
@@ -371,10 +472,17 @@ mod tests {
     fn plugins_and_their_nodes_have_equal_shares() {
         let mut limits = config::Limits::default();
         (limits.run.bytes, limits.results.free_bytes) = (16 << 10, 0);
-        let ids = [id("job"), ResultId::on_node("p", "a"), ResultId::on_node("p", "b")];
+        let ids = [
+            id("job"),
+            ResultId::on_node("p", "a"),
+            ResultId::on_node("p", "b"),
+        ];
         let dir = base::temp::Folder::new().unwrap();
         let disk = Disk::open(&dir, &ids, &limits);
-        assert_eq!(ids.map(|id| lock(&disk.sums).get(&id).share.0[0]), [4 << 10, 2 << 10, 2 << 10]);
+        assert_eq!(
+            ids.map(|id| lock(&disk.sums).get(&id).share.0[0]),
+            [4 << 10, 2 << 10, 2 << 10]
+        );
     }
 
     #[test]
@@ -382,8 +490,14 @@ mod tests {
         let disk = disk(|_| {});
         let inodes = |inodes| Space([0, inodes]);
         assert_eq!(disk.take(space(100), &id("a"), inodes(30)), Ok(()));
-        assert_eq!(disk.take(space(70), &id("a"), inodes(1)), Err(share_is(30, "inodes")));
-        assert_eq!(disk.take(space(10), &id("b"), inodes(1)), Err(left(10, 10, "inodes")));
+        assert_eq!(
+            disk.take(space(70), &id("a"), inodes(1)),
+            Err(share_is(30, "inodes"))
+        );
+        assert_eq!(
+            disk.take(space(10), &id("b"), inodes(1)),
+            Err(left(10, 10, "inodes"))
+        );
     }
 
     #[test]
@@ -393,14 +507,23 @@ mod tests {
             Refusal::TooLarge(format!("{text} (`Limits.Plugin`)"))
         };
         let capped = disk(|disk| disk.plugin = Space([5 * MIB, 3]));
-        assert_eq!(capped.take(space(100), &id("a"), space(4)), Err(plugin(3, "inodes")));
-        assert_eq!(capped.take(space(100), &id("a"), space(6)), Err(plugin(5 * MIB, "bytes")));
+        assert_eq!(
+            capped.take(space(100), &id("a"), space(4)),
+            Err(plugin(3, "inodes"))
+        );
+        assert_eq!(
+            capped.take(space(100), &id("a"), space(6)),
+            Err(plugin(5 * MIB, "bytes"))
+        );
         let run = disk(|disk| {
             disk.run = 9 * MIB;
             share(disk, ["a", "b", "c"].map(|plugin| (id(plugin), 3)));
         });
         assert_eq!(run.take(space(100), &id("a"), space(3)), Ok(()));
-        assert_eq!(run.take(space(100), &id("a"), space(1)), Err(share_is(3 * MIB, "bytes")));
+        assert_eq!(
+            run.take(space(100), &id("a"), space(1)),
+            Err(share_is(3 * MIB, "bytes"))
+        );
         run.done(&id("b"));
         run.done(&id("c"));
         assert_eq!(run.take(space(100), &id("a"), space(6)), Ok(()));
@@ -427,7 +550,11 @@ mod tests {
         set(fresh, known, MEASURED_BYTES);
         claim.take(space(2)).unwrap();
         claim.take(space(3)).unwrap();
-        assert_eq!((last().free, last().at), (known.less(space(5)), fresh), "counted");
+        assert_eq!(
+            (last().free, last().at),
+            (known.less(space(5)), fresh),
+            "counted"
+        );
         claim.take(space(4)).unwrap();
         assert_ne!(last().at, fresh, "measured after eight MiB");
         let stale = Instant::now() - MEASURED_AGE;
@@ -462,7 +589,13 @@ mod tests {
         fs::create_dir_all(dir.join("a/results/global")).unwrap();
         fs::write(dir.join("a/results/global/f"), "x").unwrap();
         assert_eq!(
-            Disk::open(&dir, std::slice::from_ref(&a), &limits).sums.lock().unwrap().get(&a).used.0[1],
+            Disk::open(&dir, std::slice::from_ref(&a), &limits)
+                .sums
+                .lock()
+                .unwrap()
+                .get(&a)
+                .used
+                .0[1],
             2,
             "over a restart"
         );

@@ -53,7 +53,12 @@ impl Journal {
     /// what has arrived.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Replayed)> {
         let open = || {
-            let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+            let file = OpenOptions::new()
+                .read(true)
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(path)?;
             lock(&file)?;
             let replayed = replay(BufReader::new(&file))?;
             anyhow::Ok((Self { file }, replayed))
@@ -102,7 +107,9 @@ fn checksum(json: &[u8]) -> String {
 fn parse(line: &[u8]) -> Option<Record> {
     let (sum, json) = line.trim_ascii().split_at_checked(8)?;
     let json = json.strip_prefix(b" ")?;
-    (sum == checksum(json).as_bytes()).then(|| serde_json::from_slice(json).ok()).flatten()
+    (sum == checksum(json).as_bytes())
+        .then(|| serde_json::from_slice(json).ok())
+        .flatten()
 }
 
 /// Reads all records. Torn ones are skipped: their results were never acknowledged.
@@ -111,7 +118,12 @@ pub(crate) fn replay(mut input: impl BufRead) -> std::io::Result<Replayed> {
     let mut line = Vec::new();
     loop {
         line.clear();
-        if input.by_ref().take(MAX_RECORD_BYTES).read_until(b'\n', &mut line)? == 0 {
+        if input
+            .by_ref()
+            .take(MAX_RECORD_BYTES)
+            .read_until(b'\n', &mut line)?
+            == 0
+        {
             return Ok(replayed);
         }
         match parse(&line) {
@@ -135,14 +147,31 @@ mod tests {
         let id = ResultId::on_node("p", "n\n1");
         vec![
             Record::Expected(vec![id.clone(), ResultId::global("q")]),
-            Record::Started { plugin: "p".into(), at: "t".into() },
-            Record::Accepted { id: id.clone(), receipt: Receipt { size: 3, ..Receipt::default() } },
-            Record::Failed { id, error: "timeout".into(), kind: FailureKind::TimedOut, at: "t".into() },
+            Record::Started {
+                plugin: "p".into(),
+                at: "t".into(),
+            },
+            Record::Accepted {
+                id: id.clone(),
+                receipt: Receipt {
+                    size: 3,
+                    ..Receipt::default()
+                },
+            },
+            Record::Failed {
+                id,
+                error: "timeout".into(),
+                kind: FailureKind::TimedOut,
+                at: "t".into(),
+            },
         ]
     }
 
     fn text() -> Vec<u8> {
-        records().iter().flat_map(|record| line(record).unwrap().into_bytes()).collect()
+        records()
+            .iter()
+            .flat_map(|record| line(record).unwrap().into_bytes())
+            .collect()
     }
 
     #[test]
@@ -151,13 +180,18 @@ mod tests {
         let path = folder.join("journal");
         for times in 1..3 {
             let (journal, _) = Journal::open(&path).unwrap();
-            records().iter().for_each(|record| journal.append(record).unwrap());
+            records()
+                .iter()
+                .for_each(|record| journal.append(record).unwrap());
             drop(journal);
             assert_eq!(Journal::open(&path).unwrap().1.records.len(), 4 * times);
         }
         let _first = Journal::open(&path).unwrap();
         let second = Journal::open(&path).map(|_| ()).unwrap_err();
-        assert!(format!("{second:#}").contains("another aggregator is working"), "{second:#}");
+        assert!(
+            format!("{second:#}").contains("another aggregator is working"),
+            "{second:#}"
+        );
     }
 
     #[test]
@@ -170,7 +204,11 @@ mod tests {
         assert_eq!(replay(&text[..]).unwrap().records, records());
         let mut torn = text[..text.len() - 5].to_vec();
         torn.extend(&text);
-        assert_eq!(replay(&torn[..]).unwrap().records.len(), 7, "records after a torn one are read");
+        assert_eq!(
+            replay(&torn[..]).unwrap().records.len(),
+            7,
+            "records after a torn one are read"
+        );
     }
 
     #[test]
@@ -196,7 +234,10 @@ mod tests {
                 let mut text = text.clone();
                 text[at] ^= flip;
                 let replayed = replay(&text[..]).unwrap().records;
-                assert!(replayed.iter().all(|record| records().contains(record)), "{at}: {replayed:?}");
+                assert!(
+                    replayed.iter().all(|record| records().contains(record)),
+                    "{at}: {replayed:?}"
+                );
                 assert!(replayed.len() >= records().len() - 2, "{at}");
             }
         }

@@ -57,7 +57,11 @@ pub(crate) struct Store {
 
 impl Store {
     /// Opens the store of the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
-    pub(crate) fn open(run_dir: &Path, expected: &[ResultId], limits: config::Limits) -> Result<Self> {
+    pub(crate) fn open(
+        run_dir: &Path,
+        expected: &[ResultId],
+        limits: config::Limits,
+    ) -> Result<Self> {
         for id in expected {
             ensure!(
                 is_name(&id.plugin) && is_name(&id.node),
@@ -75,7 +79,9 @@ impl Store {
         let known = replayed.expected();
         let missing = missing(&replayed, &known, expected);
         if !missing.is_empty() {
-            journal.append(&Record::Expected(missing.clone())).context("journal")?;
+            journal
+                .append(&Record::Expected(missing.clone()))
+                .context("journal")?;
         } else if known != expected {
             let count = known.len();
             log::warn!("the run continues with the {count} results that it expected before");
@@ -104,15 +110,26 @@ impl Store {
     }
 
     /// Memory for a body of `bytes` for `id`; small ones need no permit.
-    pub(crate) fn memory(&self, id: &ResultId, bytes: u64) -> Result<Option<Permit<String>>, Refusal> {
+    pub(crate) fn memory(
+        &self,
+        id: &ResultId,
+        bytes: u64,
+    ) -> Result<Option<Permit<String>>, Refusal> {
         if bytes <= limits::SMALL_BODY_BYTES {
             return Ok(None);
         }
-        self.memory.take(&id.plugin, bytes).map(Some).ok_or(Refusal::Memory)
+        self.memory
+            .take(&id.plugin, bytes)
+            .map(Some)
+            .ok_or(Refusal::Memory)
     }
 
     /// Stores a body. Once this returns its digest, the result survives a crash.
-    pub(crate) fn accept<R: Read + Send>(&self, id: &ResultId, upload: Upload<R>) -> Result<Sha256, Refusal> {
+    pub(crate) fn accept<R: Read + Send>(
+        &self,
+        id: &ResultId,
+        upload: Upload<R>,
+    ) -> Result<Sha256, Refusal> {
         let meter = Arc::clone(&upload.meter);
         let accepted = self.begin(id, &upload).and_then(|()| {
             let place = self.new_place();
@@ -137,7 +154,10 @@ impl Store {
 
     /// Expects one more result, of a node that has joined.
     pub(crate) fn expect(&self, id: &ResultId) -> Result<()> {
-        ensure!(is_name(&id.node), "its node's name cannot be the name of a folder");
+        ensure!(
+            is_name(&id.node),
+            "its node's name cannot be the name of a folder"
+        );
         if self.lock().result(id).is_none() {
             let record = Record::Expected(vec![id.clone()]);
             self.journal.append(&record).context("journal")?;
@@ -154,7 +174,13 @@ impl Store {
     /// Notes that the workers of `plugin` are started: from now on their silence counts.
     pub(crate) fn launched(&self, plugin: &str) {
         let what = format_args!("the start of plugin `{plugin}`");
-        self.change(what, Record::Started { plugin: plugin.to_owned(), at: clock::now() });
+        self.change(
+            what,
+            Record::Started {
+                plugin: plugin.to_owned(),
+                at: clock::now(),
+            },
+        );
     }
 
     /// Makes a change without which a restarted aggregator could continue.
@@ -168,8 +194,12 @@ impl Store {
     /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on nodes counts for each
     /// node whose result is outstanding.
     pub(crate) fn record(&self, failure: &Failure) {
-        let ids: Vec<ResultId> =
-            self.lock().outstanding().filter(|id| covers(&failure.id, id)).cloned().collect();
+        let ids: Vec<ResultId> = self
+            .lock()
+            .outstanding()
+            .filter(|id| covers(&failure.id, id))
+            .cloned()
+            .collect();
         if ids.is_empty() {
             log::info!(
                 "`{}` already has its result or expects none; ignored: {}",
@@ -198,7 +228,13 @@ impl Store {
     pub(crate) fn record_end(&self, failure: &Failure) {
         let problems = self.lock().problems(&failure.id);
         for (id, problem) in problems {
-            self.record(&Failure { id, ..failure.clone() }.because(&problem));
+            self.record(
+                &Failure {
+                    id,
+                    ..failure.clone()
+                }
+                .because(&problem),
+            );
         }
         self.record(failure);
     }
@@ -206,14 +242,23 @@ impl Store {
     /// Records the loss of the pod of `id`.
     pub(crate) fn lost(&self, id: &ResultId, lost: Lost) {
         log::warn!("`{id}`: {lost}");
-        self.change(format_args!("a lost pod of `{id}`"), Record::Lost { id: id.clone(), lost });
+        self.change(
+            format_args!("a lost pod of `{id}`"),
+            Record::Lost {
+                id: id.clone(),
+                lost,
+            },
+        );
     }
 
     /// Turns refused uploads into failures that were not retried within `window`, or were retried for too long.
     pub(crate) fn give_up(&self, window: Duration) {
         let given_up = self.lock().given_up(window, Instant::now());
         for (id, reason) in given_up {
-            self.record(&Failure::new(id, format!("the result could not be stored: {reason}")));
+            self.record(&Failure::new(
+                id,
+                format!("the result could not be stored: {reason}"),
+            ));
         }
     }
 
@@ -221,9 +266,16 @@ impl Store {
     pub(crate) fn give_up_silent(&self, limit: Duration) {
         let silent = self.lock().gone_silent(limit, Instant::now());
         for (id, quiet) in silent {
-            let since = SystemTime::now().checked_sub(quiet).map(clock::rfc3339).unwrap_or_default();
+            let since = SystemTime::now()
+                .checked_sub(quiet)
+                .map(clock::rfc3339)
+                .unwrap_or_default();
             let since = since.get(11..19).unwrap_or_default();
-            let place = if id.is_global() { String::new() } else { format!(" on `{}`", id.node) };
+            let place = if id.is_global() {
+                String::new()
+            } else {
+                format!(" on `{}`", id.node)
+            };
             let why = "look at its pod, its node and the network between them";
             self.record_end(&Failure::new(
                 id,
@@ -263,7 +315,9 @@ impl Store {
             // A read error may be transient.
             if let Err(error) = verify(&folder, &digest).or_else(|_| verify(&folder, &digest)) {
                 failed += 1;
-                let why = format!("the aggregator's disk does not hold the result that arrived: {error:#}");
+                let why = format!(
+                    "the aggregator's disk does not hold the result that arrived: {error:#}"
+                );
                 self.fail_accepted(&id, &why);
             }
         }
@@ -274,8 +328,16 @@ impl Store {
     /// was part of. A folder of a result that is empty now is removed, too.
     pub(crate) fn lose_file(&self, path: &Path, why: &str) {
         let ids: Vec<ResultId> = self.lock().ids().cloned().collect();
-        let Some(id) = ids.into_iter().find(|id| path.starts_with(self.results(id))) else { return };
-        let folders = path.ancestors().skip(1).take_while(|folder| folder.starts_with(self.results(&id)));
+        let Some(id) = ids
+            .into_iter()
+            .find(|id| path.starts_with(self.results(id)))
+        else {
+            return;
+        };
+        let folders = path
+            .ancestors()
+            .skip(1)
+            .take_while(|folder| folder.starts_with(self.results(&id)));
         // The first that is not empty ends it.
         let _ = folders.map(fs::remove_dir).find(Result::is_err);
         self.fail_accepted(&id, why);
@@ -300,14 +362,20 @@ impl Store {
 
     /// Removes what only a restart needs. The results stay.
     pub(crate) fn discard_state(&self) {
-        self.incoming.parent().into_iter().for_each(remove_if_possible);
+        self.incoming
+            .parent()
+            .into_iter()
+            .for_each(remove_if_possible);
     }
 
     /// Begins an upload of `id`, a large one as soon as no other makes progress.
     fn begin<R>(&self, id: &ResultId, upload: &Upload<R>) -> Result<(), Refusal> {
         const CHECK_INTERVAL: Duration = Duration::from_millis(100);
         // A small file need not wait for another upload; a small archive may unpack to much.
-        let alone = upload.is_archive || upload.length.is_none_or(|length| length > limits::SMALL_BODY_BYTES);
+        let alone = upload.is_archive
+            || upload
+                .length
+                .is_none_or(|length| length > limits::SMALL_BODY_BYTES);
         let deadline = Instant::now() + TURN_TIMEOUT;
         let mut state = self.lock();
         loop {
@@ -329,8 +397,21 @@ impl Store {
         place: &Path,
         claim: &Claim<'_>,
     ) -> Result<Sha256, Refusal> {
-        let Upload { body, length, is_archive, is_error, name, digest: announced, sender, meter } = upload;
-        let max = if is_error { limits::MAX_REPORT_BYTES } else { self.limits.results.bytes };
+        let Upload {
+            body,
+            length,
+            is_archive,
+            is_error,
+            name,
+            digest: announced,
+            sender,
+            meter,
+        } = upload;
+        let max = if is_error {
+            limits::MAX_REPORT_BYTES
+        } else {
+            self.limits.results.bytes
+        };
         if length.is_some_and(|length| length > max) {
             return Err(Refusal::sent(max));
         }
@@ -345,12 +426,23 @@ impl Store {
             let mut start = Vec::new();
             // Older workers send reports without a name, and as archives.
             if name.is_none() {
-                reader.by_ref().take(1).read_to_end(&mut start).map_err(anyhow::Error::from)?;
+                reader
+                    .by_ref()
+                    .take(1)
+                    .read_to_end(&mut start)
+                    .map_err(anyhow::Error::from)?;
                 may_be_report |= start == b"{";
             }
             if is_archive && !may_be_report {
                 let body = start.chain(reader.by_ref());
-                unpacked = Some(unpack(id, body, place, &self.limits.results, &meter, claim)?);
+                unpacked = Some(unpack(
+                    id,
+                    body,
+                    place,
+                    &self.limits.results,
+                    &meter,
+                    claim,
+                )?);
                 // The archive may end before the body does.
                 io::copy(&mut reader, &mut io::sink()).map_err(anyhow::Error::from)?;
                 return Ok(sys::sync_tree(place).at("cannot sync", place)?);
@@ -373,9 +465,20 @@ impl Store {
         let known = self.lock().receipt(id).cloned().unwrap_or_default();
         let (arrived, sha256) = (Some(clock::now()), hex(digest));
         let files = unpacked.as_ref().map(|unpacked| unpacked.digest.text());
-        let dropped = unpacked.map(|unpacked| unpacked.dropped).unwrap_or_default();
+        let dropped = unpacked
+            .map(|unpacked| unpacked.dropped)
+            .unwrap_or_default();
         let unpacked = files.is_some();
-        let receipt = Receipt { arrived, size, sha256, unpacked, files, dropped, sender, ..known };
+        let receipt = Receipt {
+            arrived,
+            size,
+            sha256,
+            unpacked,
+            files,
+            dropped,
+            sender,
+            ..known
+        };
         self.put_result(id, place, receipt)?;
         claim.keep();
         Ok(digest)
@@ -387,9 +490,12 @@ impl Store {
         let (target, errors) = (self.results(id), self.errors(id));
         self.discard(&target)?;
         let size = receipt.size;
-        let record = Record::Accepted { id: id.clone(), receipt };
-        let stored =
-            put_in_place(place, &target).and_then(|()| self.journal.append(&record).context("journal"));
+        let record = Record::Accepted {
+            id: id.clone(),
+            receipt,
+        };
+        let stored = put_in_place(place, &target)
+            .and_then(|()| self.journal.append(&record).context("journal"));
         if let Err(error) = stored {
             // The upload is not acknowledged, so its files must not be found after a restart.
             self.discard(&target)?;
@@ -408,16 +514,31 @@ impl Store {
     fn put_report(&self, id: &ResultId, body: Vec<u8>) -> Result<(), Refusal> {
         let before = self.lock().result(id).cloned();
         // A time limit says more about the run than what the worker says after it.
-        if matches!(before, Some(ResultState::Failed { kind: FailureKind::TimedOut, .. })) {
+        if matches!(
+            before,
+            Some(ResultState::Failed {
+                kind: FailureKind::TimedOut,
+                ..
+            })
+        ) {
             return Ok(());
         }
         let (body, error) = body::report(body);
         // Only the aggregator decides that a time limit is over.
         let skipped = FailureKind::of(&error) == FailureKind::Skipped;
-        let kind = if skipped { FailureKind::Skipped } else { FailureKind::Failed };
+        let kind = if skipped {
+            FailureKind::Skipped
+        } else {
+            FailureKind::Failed
+        };
         let error = visible::cut_before_advice(&error, limits::MAX_SENTENCE_BYTES);
         // The same report is not written again, and the number of different ones is limited.
-        if before == Some(ResultState::Failed { error: error.clone(), kind }) {
+        if before
+            == Some(ResultState::Failed {
+                error: error.clone(),
+                kind,
+            })
+        {
             return Ok(());
         }
         if !self.lock().may_report(id) {
@@ -427,7 +548,13 @@ impl Store {
     }
 
     /// Puts the report `body` in the place of the result of `id`, unless the result has arrived.
-    fn put_error(&self, id: &ResultId, error: &str, kind: FailureKind, body: &[u8]) -> Result<(), Refusal> {
+    fn put_error(
+        &self,
+        id: &ResultId,
+        error: &str,
+        kind: FailureKind,
+        body: &[u8],
+    ) -> Result<(), Refusal> {
         let place = self.new_place();
         let slot = self.acquire(id)?;
         make_dir(&place, 0o755)?;
@@ -447,9 +574,16 @@ impl Store {
         let mut state = self.lock();
         // The other thread only renames and appends to the journal, which takes moments.
         while !state.acquire(id)? {
-            state = self.free.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .free
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(SlotGuard { store: self, id, settled: false })
+        Ok(SlotGuard {
+            store: self,
+            id,
+            settled: false,
+        })
     }
 
     /// Notes a refusal in the state, unless it concerns the connection alone.
@@ -460,7 +594,9 @@ impl Store {
             // The body is not at fault.
             Refusal::Uploading | Refusal::Memory => self.lock().limited(id, refusal),
             // A retry would be as large.
-            _ if refusal.code() == 413 => self.record(&Failure::new(id.clone(), refusal.to_string())),
+            _ if refusal.code() == 413 => {
+                self.record(&Failure::new(id.clone(), refusal.to_string()))
+            }
             _ => self.lock().refuse(id, refusal.to_string(), Instant::now()),
         }
     }
@@ -488,7 +624,10 @@ impl Store {
                         results.display()
                     );
                     if let Some(receipt) = state.receipt(id) {
-                        *receipt = Receipt { started: receipt.started.take(), ..Receipt::default() };
+                        *receipt = Receipt {
+                            started: receipt.started.take(),
+                            ..Receipt::default()
+                        };
                     }
                 }
             }
@@ -511,22 +650,33 @@ impl Store {
         let synced = sys::sync_folder(path.parent().unwrap_or(path));
         // What remains is removed at the next start.
         if let Err(error) = synced.and_then(|()| remove_any(&aside)) {
-            log::debug!("`{}` remains as `{}`: {error}", path.display(), aside.display());
+            log::debug!(
+                "`{}` remains as `{}`: {error}",
+                path.display(),
+                aside.display()
+            );
         }
         Ok(())
     }
 
     /// A new path for a folder that is put in place later.
     fn new_place(&self) -> PathBuf {
-        self.incoming.join(self.number.fetch_add(1, Ordering::Relaxed).to_string())
+        self.incoming
+            .join(self.number.fetch_add(1, Ordering::Relaxed).to_string())
     }
 
     pub(crate) fn results(&self, id: &ResultId) -> PathBuf {
-        self.plugins.join(&id.plugin).join(layout::RESULTS).join(&id.node)
+        self.plugins
+            .join(&id.plugin)
+            .join(layout::RESULTS)
+            .join(&id.node)
     }
 
     fn errors(&self, id: &ResultId) -> PathBuf {
-        self.plugins.join(&id.plugin).join(layout::ERRORS).join(&id.node)
+        self.plugins
+            .join(&id.plugin)
+            .join(layout::ERRORS)
+            .join(&id.node)
     }
 }
 
@@ -561,11 +711,20 @@ fn missing(replayed: &Replayed, known: &[ResultId], expected: &[ResultId]) -> Ve
         return Vec::new();
     }
     let known: HashSet<&ResultId> = known.iter().collect();
-    expected.iter().filter(|id| !known.contains(id)).cloned().collect()
+    expected
+        .iter()
+        .filter(|id| !known.contains(id))
+        .cloned()
+        .collect()
 }
 
 fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
-    Record::Failed { id: id.clone(), error: error.to_owned(), kind, at: clock::now() }
+    Record::Failed {
+        id: id.clone(),
+        error: error.to_owned(),
+        kind,
+        at: clock::now(),
+    }
 }
 
 /// Compares the files of a result.
@@ -573,8 +732,12 @@ fn verify(folder: &Path, digest: &Arrived) -> Result<()> {
     match digest {
         Arrived::File(sha256) => verify_file(folder, sha256),
         Arrived::Folder(files) => {
-            let digest = archive::TreeDigest::parse(files).context("its digest was not recorded")?;
-            ensure!(digest.matches(folder)?, "its files are not those that were unpacked");
+            let digest =
+                archive::TreeDigest::parse(files).context("its digest was not recorded")?;
+            ensure!(
+                digest.matches(folder)?,
+                "its files are not those that were unpacked"
+            );
             Ok(())
         }
     }
@@ -599,10 +762,16 @@ fn unpack(
     claim: &Claim<'_>,
 ) -> Result<archive::Unpacked, Refusal> {
     let total = limits.unpacked_bytes;
-    let limits = archive::Limits { entries: limits.entries, total, file: total };
+    let limits = archive::Limits {
+        entries: limits.entries,
+        total,
+        file: total,
+    };
     let exceeded = OnceCell::new();
     let may_write = |bytes| {
-        let taken = claim.take(Space::file(bytes)).map_err(|limit| exceeded.set(limit));
+        let taken = claim
+            .take(Space::file(bytes))
+            .map_err(|limit| exceeded.set(limit));
         // A few bytes can unpack to much, even after another upload has replaced this one.
         taken.is_ok() && !meter.evicted()
     };
@@ -629,12 +798,18 @@ fn make_dir(path: &Path, mode: u32) -> Result<()> {
 
 /// Removes a folder and its contents, if it exists.
 fn remove(path: &Path) -> Result<()> {
-    base::found(fs::remove_dir_all(path)).at("cannot remove", path).map(drop)
+    base::found(fs::remove_dir_all(path))
+        .at("cannot remove", path)
+        .map(drop)
 }
 
 /// Removes a file, or a folder and its contents.
 fn remove_any(path: &Path) -> io::Result<()> {
-    if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+    if fs::symlink_metadata(path)?.is_dir() {
+        fs::remove_dir_all(path)
+    } else {
+        fs::remove_file(path)
+    }
 }
 
 fn remove_if_possible(path: &Path) {
@@ -655,7 +830,10 @@ fn put_in_place(from: &Path, to: &Path) -> Result<()> {
 /// Writes a new file durably, in a folder that no other thread writes to.
 fn write_new(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> Result<()> {
     let open = || -> io::Result<()> {
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).open(path)?;
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(path)?;
         write(&mut file)?;
         file.sync_data()?;
         sys::sync_folder(path.parent().unwrap_or(path))

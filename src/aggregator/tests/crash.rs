@@ -30,15 +30,22 @@ const KILLS: usize = 2;
 const BUSY: usize = 60;
 
 fn ids() -> Vec<ResultId> {
-    (0..UPLOADS).map(|number| ResultId::on_node("p", format!("n{number}"))).collect()
+    (0..UPLOADS)
+        .map(|number| ResultId::on_node("p", format!("n{number}")))
+        .collect()
 }
 
 /// Runs in the child process of the test below until it is killed; does nothing otherwise.
 #[test]
 #[allow(clippy::print_stdout, reason = "only the test runner sees it")]
 fn child_process() {
-    let Ok(run_dir) = std::env::var(RUN_DIR) else { return };
-    let settings = AggregatorSettings { limits: limits(), ..AggregatorSettings::default() };
+    let Ok(run_dir) = std::env::var(RUN_DIR) else {
+        return;
+    };
+    let settings = AggregatorSettings {
+        limits: limits(),
+        ..AggregatorSettings::default()
+    };
     let aggregator = Aggregator::open(run_dir.as_ref(), &ids(), settings).unwrap();
     #[cfg(unix)]
     if std::env::var_os(FULL_JOURNAL).is_some() {
@@ -58,7 +65,14 @@ fn fill_journal(run_dir: &std::path::Path) {
     base::sys::survive_file_limit().unwrap();
     let size = state_dir(run_dir).join(JOURNAL).metadata().unwrap().len();
     let limit = getrlimit(Resource::Fsize);
-    setrlimit(Resource::Fsize, rustix::process::Rlimit { current: Some(size + 8), ..limit }).unwrap();
+    setrlimit(
+        Resource::Fsize,
+        rustix::process::Rlimit {
+            current: Some(size + 8),
+            ..limit
+        },
+    )
+    .unwrap();
 }
 
 struct Server(Child);
@@ -83,7 +97,11 @@ fn start(run_dir: &std::path::Path) -> (Server, SocketAddr) {
 
 fn start_with(run_dir: &std::path::Path, variables: &[(&str, &str)]) -> (Server, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "aggregator::tests::crash::child_process"])
+        .args([
+            "--exact",
+            "--nocapture",
+            "aggregator::tests::crash::child_process",
+        ])
         .env(RUN_DIR, run_dir)
         .envs(variables.iter().copied())
         .stdout(Stdio::piped())
@@ -93,7 +111,10 @@ fn start_with(run_dir: &std::path::Path, variables: &[(&str, &str)]) -> (Server,
     let output = BufReader::new(child.stdout.take().unwrap());
     let server = Server(child);
     let mut lines = output.lines().map_while(Result::ok);
-    let address = lines.find_map(|line| line.strip_prefix("listening ").map(|text| text.parse().unwrap()));
+    let address = lines.find_map(|line| {
+        line.strip_prefix("listening ")
+            .map(|text| text.parse().unwrap())
+    });
     (server, address.expect("the child says where it listens"))
 }
 
@@ -116,17 +137,29 @@ fn payload(number: usize) -> (&'static str, Vec<u8>, String, Vec<u8>) {
     let mut state = number as u64 + 1;
     let content: Vec<u8> = (0..64 << 10)
         .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             state.to_be_bytes()[0]
         })
         .collect();
     if number.is_multiple_of(2) {
         let headers = "Content-Disposition: attachment;filename=data\r\n";
-        (headers, content.clone(), format!("plugins/p/results/n{number}/data"), content)
+        (
+            headers,
+            content.clone(),
+            format!("plugins/p/results/n{number}/data"),
+            content,
+        )
     } else {
         let body = tar_gz(&[(tar::EntryType::Regular, "sub/data", 0o644, "", &content)]);
         let headers = "Content-Type: application/gzip\r\n";
-        (headers, body, format!("plugins/p/results/n{number}/sub/data"), content)
+        (
+            headers,
+            body,
+            format!("plugins/p/results/n{number}/sub/data"),
+            content,
+        )
     }
 }
 
@@ -138,7 +171,9 @@ fn upload(number: usize, access: &Access, place: &Place, events: &Sender<()>) {
     loop {
         let (start, address) = place.after(seen);
         seen = start;
-        let Ok(mut connection) = Connection::open(access, address) else { continue };
+        let Ok(mut connection) = Connection::open(access, address) else {
+            continue;
+        };
         let head = format!(
             "PUT /api/v1/results/by-node/n{number}/p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\
              Content-Length: {}\r\n\r\n",
@@ -165,7 +200,10 @@ fn hundred_uploads_survive_two_kills() {
     let pem = std::fs::read_to_string(state_dir(&scratch.run()).join("authority.pem")).unwrap();
     let authority = Authority::from_pem(&pem).unwrap();
     let access = access(&authority, address, "p");
-    let place = Place { now: Mutex::new((1, address)), moved: Condvar::new() };
+    let place = Place {
+        now: Mutex::new((1, address)),
+        moved: Condvar::new(),
+    };
     let (sender, events) = channel();
     std::thread::scope(|scope| {
         for number in 0..UPLOADS {
@@ -187,7 +225,10 @@ fn hundred_uploads_survive_two_kills() {
     child.kill();
     for number in 0..UPLOADS {
         let (_, _, path, content) = payload(number);
-        assert!(std::fs::read(scratch.run().join(&path)).unwrap() == content, "{path}");
+        assert!(
+            std::fs::read(scratch.run().join(&path)).unwrap() == content,
+            "{path}"
+        );
     }
     let left = Aggregator::open(&scratch.run(), &[], AggregatorSettings::default()).unwrap();
     assert_eq!((left.outstanding(), scratch.leftovers()), (Vec::new(), 0));
@@ -199,12 +240,18 @@ fn no_part_of_a_refused_result_counts_after_a_kill() {
     const FILES: usize = 900;
     let names: Vec<String> = (0..FILES).map(|number| number.to_string()).collect();
     let entry = |name| (tar::EntryType::Regular, name, 0o644, "", &b"content"[..]);
-    let body = tar_gz(&names.iter().map(|name| entry(name.as_str())).collect::<Vec<_>>());
+    let body = tar_gz(
+        &names
+            .iter()
+            .map(|name| entry(name.as_str()))
+            .collect::<Vec<_>>(),
+    );
     let id = ids().remove(0);
     for delay in 0..6 {
         let scratch = Scratch::new();
         let (mut child, address) = start_with(&scratch.run(), &[(FULL_JOURNAL, "1")]);
-        let pem = std::fs::read_to_string(state_dir(&scratch.run()).join(layout::AUTHORITY)).unwrap();
+        let pem =
+            std::fs::read_to_string(state_dir(&scratch.run()).join(layout::AUTHORITY)).unwrap();
         let access = access(&Authority::from_pem(&pem).unwrap(), address, "p");
         let folder = scratch.run().join("plugins/p/results/n0");
         let answered = Stop::new();
@@ -231,7 +278,11 @@ fn no_part_of_a_refused_result_counts_after_a_kill() {
         });
         let left = Aggregator::open(&scratch.run(), &[], AggregatorSettings::default()).unwrap();
         if left.store.lock().result(&id) == Some(&ResultState::Accepted) {
-            assert_eq!(folder.read_dir().unwrap().count(), FILES, "{delay} ms after it was in place");
+            assert_eq!(
+                folder.read_dir().unwrap().count(),
+                FILES,
+                "{delay} ms after it was in place"
+            );
         }
     }
 }

@@ -35,18 +35,28 @@ impl Scratch {
 
     /// Leftovers of uploads next to the run directory.
     pub(crate) fn leftovers(&self) -> usize {
-        std::fs::read_dir(state_dir(&self.run()).join("incoming")).unwrap().count()
+        std::fs::read_dir(state_dir(&self.run()).join("incoming"))
+            .unwrap()
+            .count()
     }
 
     /// Everything in the scratch folder except the run and its state.
     pub(crate) fn strangers(&self) -> Vec<String> {
-        let names = std::fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
-        names.map(|name| name.into_string().unwrap()).filter(|name| !name.starts_with("run")).collect()
+        let names = std::fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        names
+            .map(|name| name.into_string().unwrap())
+            .filter(|name| !name.starts_with("run"))
+            .collect()
     }
 }
 
 fn walk(dir: &Path, prefix: &str, out: &mut Vec<String>) {
-    let mut entries: Vec<_> = std::fs::read_dir(dir).unwrap().map(Result::unwrap).collect();
+    let mut entries: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
     entries.sort_by_key(std::fs::DirEntry::file_name);
     for entry in entries {
         let name = format!("{prefix}{}", entry.file_name().to_string_lossy());
@@ -59,7 +69,10 @@ fn walk(dir: &Path, prefix: &str, out: &mut Vec<String>) {
             }
         } else if kind.is_file() {
             let text = std::fs::read(entry.path()).unwrap();
-            out.push(format!("{name}={}", String::from_utf8_lossy(&text[..text.len().min(100)])));
+            out.push(format!(
+                "{name}={}",
+                String::from_utf8_lossy(&text[..text.len().min(100)])
+            ));
         } else {
             out.push(format!("{name}@"));
         }
@@ -75,17 +88,35 @@ pub(crate) fn limits() -> config::Limits {
         free_bytes: 0,
         free_inodes: 0,
     };
-    config::Limits { results, ..config::Limits::default() }
+    config::Limits {
+        results,
+        ..config::Limits::default()
+    }
 }
 
 /// Uploads a file called `name`.
 pub(crate) fn put(store: &Store, id: &ResultId, name: &str, body: &[u8]) -> Result<(), Refusal> {
-    send(store, id, Upload { name: Some(name.into()), ..plain(body) })
+    send(
+        store,
+        id,
+        Upload {
+            name: Some(name.into()),
+            ..plain(body)
+        },
+    )
 }
 
 /// Uploads a gzip tar.
 pub(crate) fn put_tar(store: &Store, id: &ResultId, body: &[u8]) -> Result<(), Refusal> {
-    send(store, id, Upload { is_archive: true, name: Some("result".into()), ..plain(body) })
+    send(
+        store,
+        id,
+        Upload {
+            is_archive: true,
+            name: Some("result".into()),
+            ..plain(body)
+        },
+    )
 }
 
 pub(crate) fn send(store: &Store, id: &ResultId, upload: Upload<&[u8]>) -> Result<(), Refusal> {
@@ -134,7 +165,11 @@ pub(crate) fn bomb(size: u64) -> Vec<u8> {
     header.set_cksum();
     let mut gzip = gzip();
     gzip.write_all(header.as_bytes()).unwrap();
-    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), size + 1024), &mut gzip).unwrap();
+    std::io::copy(
+        &mut std::io::Read::take(std::io::repeat(0), size + 1024),
+        &mut gzip,
+    )
+    .unwrap();
     gzip.finish().unwrap()
 }
 

@@ -7,7 +7,11 @@ use crate::aggregator::store::journal::{line, replay};
 /// Accepts or rejects an update; the stored part stays within its limit.
 pub fn progress(bytes: &[u8]) {
     if let Ok(update) = progress::decode(bytes) {
-        let texts = update.failures.iter().chain(&update.errors).chain(&update.append_failing);
+        let texts = update
+            .failures
+            .iter()
+            .chain(&update.errors)
+            .chain(&update.append_failing);
         let kept: usize = texts.map(String::len).sum();
         assert!(kept <= 4 * limits::MAX_PROGRESS_BYTES, "{kept} bytes");
     }
@@ -20,7 +24,13 @@ pub fn journal(bytes: &[u8]) {
     for record in &records {
         text.extend(line(record).expect("a record").into_bytes());
     }
-    assert_eq!(replay(text.as_slice()).expect("memory does not fail").records.len(), records.len());
+    assert_eq!(
+        replay(text.as_slice())
+            .expect("memory does not fail")
+            .records
+            .len(),
+        records.len()
+    );
 }
 
 #[cfg(test)]

@@ -20,7 +20,10 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 fn original() -> Option<String> {
     let program = std::env::var("SONOBUOY_ORIGINAL").ok();
     if program.is_none() {
-        base::testing::skipped("original", "SONOBUOY_ORIGINAL does not name the original program");
+        base::testing::skipped(
+            "original",
+            "SONOBUOY_ORIGINAL does not name the original program",
+        );
     }
     program
 }
@@ -41,7 +44,14 @@ fn start(program: &str, running: &Running<'_>, id: &ResultId, results: &Path, po
     if id.is_global() {
         command.args(["worker", "global", "--level=trace", "-v=6", "--logtostderr"]);
     } else {
-        command.args(["worker", "single-node", "--level=trace", "-v=6", "--logtostderr", "--sleep=0"]);
+        command.args([
+            "worker",
+            "single-node",
+            "--level=trace",
+            "-v=6",
+            "--logtostderr",
+            "--sleep=0",
+        ]);
     }
     let child = command
         .env_clear()
@@ -62,16 +72,28 @@ fn start(program: &str, running: &Running<'_>, id: &ResultId, results: &Path, po
 }
 
 /// Runs one worker and returns its exit code.
-fn run(program: &str, running: &Running<'_>, id: &ResultId, results: &Path, done: &Path) -> Option<i32> {
+fn run(
+    program: &str,
+    running: &Running<'_>,
+    id: &ResultId,
+    results: &Path,
+    done: &Path,
+) -> Option<i32> {
     std::fs::write(results.join("done"), done.as_os_str().as_encoded_bytes()).unwrap();
     let mut worker = start(program, running, id, results, free_port());
     let deadline = Instant::now() + WAIT_TIMEOUT;
-    running.aggregator.wait(&id.plugin, Some(deadline), &Stop::new());
+    running
+        .aggregator
+        .wait(&id.plugin, Some(deadline), &Stop::new());
     worker.0.wait().unwrap().code()
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
 }
 
 #[test]
@@ -84,7 +106,10 @@ fn worker_of_the_original_submits_files_folders_and_archives() {
         ResultId::global("folder"),
         ResultId::global("damaged"),
     ];
-    let settings = AggregatorSettings { limits: limits(), ..AggregatorSettings::default() };
+    let settings = AggregatorSettings {
+        limits: limits(),
+        ..AggregatorSettings::default()
+    };
     serving(&scratch.run(), &ids, settings, |running| {
         let folder = |name: &str| {
             let path = scratch.run().with_file_name(format!("run-{name}"));
@@ -94,24 +119,59 @@ fn worker_of_the_original_submits_files_folders_and_archives() {
         let results = folder("archive");
         let tar = tar_gz(&[(tar::EntryType::Regular, "./e2e.log", 0o644, "", b"log")]);
         std::fs::write(results.join("e2e.tar.gz"), tar).unwrap();
-        assert_eq!(run(&program, running, &ids[0], &results, &results.join("e2e.tar.gz")), Some(0));
+        assert_eq!(
+            run(
+                &program,
+                running,
+                &ids[0],
+                &results,
+                &results.join("e2e.tar.gz")
+            ),
+            Some(0)
+        );
         let results = folder("file");
         std::fs::write(results.join("junit_01.xml"), "<x/>").unwrap();
-        assert_eq!(run(&program, running, &ids[1], &results, &results.join("junit_01.xml")), Some(0));
         assert_eq!(
-            run(&program, running, &ids[1], &results, &results.join("junit_01.xml")),
+            run(
+                &program,
+                running,
+                &ids[1],
+                &results,
+                &results.join("junit_01.xml")
+            ),
+            Some(0)
+        );
+        assert_eq!(
+            run(
+                &program,
+                running,
+                &ids[1],
+                &results,
+                &results.join("junit_01.xml")
+            ),
             Some(0),
             "409 is success"
         );
         let results = folder("folder");
         std::fs::create_dir_all(results.join("out/deep")).unwrap();
         std::fs::write(results.join("out/deep/a"), "1").unwrap();
-        assert_eq!(run(&program, running, &ids[2], &results, &results.join("out")), Some(0));
+        assert_eq!(
+            run(&program, running, &ids[2], &results, &results.join("out")),
+            Some(0)
+        );
         let results = folder("damaged");
         std::fs::write(results.join("x.gz"), "no gzip").unwrap();
-        std::fs::write(results.join("done"), results.join("x.gz").as_os_str().as_encoded_bytes()).unwrap();
+        std::fs::write(
+            results.join("done"),
+            results.join("x.gz").as_os_str().as_encoded_bytes(),
+        )
+        .unwrap();
         let mut worker = start(&program, running, &ids[3], &results, free_port());
-        assert_eq!(worker.0.wait().unwrap().code(), Some(1), "500 is an error after its three attempts");
+        assert_eq!(
+            worker.0.wait().unwrap().code(),
+            Some(1),
+            "500 is an error after its three attempts"
+        );
         assert_eq!(running.aggregator.outstanding(), ids[3..]);
     });
     assert_eq!(
@@ -129,7 +189,10 @@ fn relay_of_the_original_forwards_both_kinds_of_progress() {
     let Some(program) = original() else { return };
     let scratch = Scratch::new();
     let ids = [ResultId::global("p"), ResultId::on_node("d", "n1")];
-    let settings = AggregatorSettings { limits: limits(), ..AggregatorSettings::default() };
+    let settings = AggregatorSettings {
+        limits: limits(),
+        ..AggregatorSettings::default()
+    };
     serving(&scratch.run(), &ids, settings, |running| {
         for id in &ids {
             let results = scratch.run().with_file_name(format!("run-{}", id.plugin));
@@ -141,9 +204,15 @@ fn relay_of_the_original_forwards_both_kinds_of_progress() {
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
         }
         let told = running.aggregator.status().plugins.unwrap();
-        assert!(told.iter().all(|entry| entry.progress.as_ref().is_some_and(|p| p.msg == "hi")), "{told:?}");
+        assert!(
+            told.iter()
+                .all(|entry| entry.progress.as_ref().is_some_and(|p| p.msg == "hi")),
+            "{told:?}"
+        );
         assert_eq!(
-            running.aggregator.wait(&ids[0].plugin, Some(Instant::now()), &Stop::new()),
+            running
+                .aggregator
+                .wait(&ids[0].plugin, Some(Instant::now()), &Stop::new()),
             WaitOutcome::TimeOver
         );
     });

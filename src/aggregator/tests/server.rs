@@ -56,14 +56,23 @@ pub(crate) fn certifying<T>(
     let aggregator = Aggregator::open(run_dir, expected, AggregatorSettings::default()).unwrap();
     let aggregator = aggregator.certifies(Box::new(reviewer));
     let authority = aggregator.authority();
-    let tls = server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap(), true);
+    let tls = server_config(
+        &authority.certificate_pem(),
+        &authority.server("127.0.0.1").unwrap(),
+        true,
+    );
     let server = Server::bind("127.0.0.1:0").unwrap().tls(tls.unwrap());
     run(&aggregator, &server, test)
 }
 
 fn run<T>(aggregator: &Aggregator, server: &Server, test: impl FnOnce(&Running<'_>) -> T) -> T {
     let (failures, receiver) = sync_channel(8);
-    let running = Running { aggregator, address: server.local_addr(), failures, stop: Stop::new() };
+    let running = Running {
+        aggregator,
+        address: server.local_addr(),
+        failures,
+        stop: Stop::new(),
+    };
     let stop = running.stop.clone();
     std::thread::scope(|scope| {
         let serving = scope.spawn(|| aggregator.serve(server, receiver, &stop));
@@ -77,8 +86,12 @@ fn run<T>(aggregator: &Aggregator, server: &Server, test: impl FnOnce(&Running<'
 /// A server on a free port with the certificate of the run.
 pub(crate) fn server(aggregator: &Aggregator) -> Server {
     let authority = aggregator.authority();
-    let tls =
-        server_config(&authority.certificate_pem(), &authority.server("127.0.0.1").unwrap(), false).unwrap();
+    let tls = server_config(
+        &authority.certificate_pem(),
+        &authority.server("127.0.0.1").unwrap(),
+        false,
+    )
+    .unwrap();
     Server::bind("127.0.0.1:0").unwrap().tls(tls)
 }
 
@@ -98,17 +111,30 @@ impl Running<'_> {
     /// The project's client, without retries.
     pub(crate) fn client(&self, id: &ResultId) -> Client {
         let access = access(self.aggregator.authority(), self.address, &id.plugin);
-        let retry = Retry { limit: Duration::ZERO, ..Retry::default() };
+        let retry = Retry {
+            limit: Duration::ZERO,
+            ..Retry::default()
+        };
         Client::new(&access, id.clone()).unwrap().with_retry(retry)
     }
 
     /// A raw connection as `plugin`.
     pub(crate) fn connect(&self, plugin: &str) -> Connection {
-        Connection::open(&access(self.aggregator.authority(), self.address, plugin), self.address).unwrap()
+        Connection::open(
+            &access(self.aggregator.authority(), self.address, plugin),
+            self.address,
+        )
+        .unwrap()
     }
 
     /// Sends a request with a body of known length as `plugin`, and returns status and head of the response.
-    pub(crate) fn ask(&self, plugin: &str, start: &str, headers: &str, body: &[u8]) -> (u16, String) {
+    pub(crate) fn ask(
+        &self,
+        plugin: &str,
+        start: &str,
+        headers: &str,
+        body: &[u8],
+    ) -> (u16, String) {
         let mut connection = self.connect(plugin);
         let head = format!(
             "{start} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
@@ -133,7 +159,9 @@ impl Connection {
     /// A connection without a client certificate.
     pub(crate) fn guest(authority_pem: &str, address: SocketAddr) -> io::Result<Self> {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(authority_pem.as_bytes()).unwrap()).unwrap();
+        roots
+            .add(CertificateDer::from_pem_slice(authority_pem.as_bytes()).unwrap())
+            .unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -148,7 +176,10 @@ impl Connection {
         let name = ServerName::try_from("127.0.0.1").unwrap();
         let socket = TcpStream::connect(address)?;
         socket.set_read_timeout(Some(Duration::from_secs(60)))?;
-        Ok(Self(StreamOwned::new(ClientConnection::new(config, name).unwrap(), socket)))
+        Ok(Self(StreamOwned::new(
+            ClientConnection::new(config, name).unwrap(),
+            socket,
+        )))
     }
 
     /// Writes; a closed connection shows in the response.
@@ -162,7 +193,11 @@ impl Connection {
         // A rejecting server may close without close_notify.
         let _ = self.0.read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes).into_owned();
-        let status = text.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let status = text
+            .split(' ')
+            .nth(1)
+            .and_then(|status| status.parse().ok())
+            .unwrap_or(0);
         (status, text)
     }
 }

@@ -16,7 +16,10 @@ fn node(name: &str) -> ResultId {
 }
 
 fn settings() -> AggregatorSettings {
-    AggregatorSettings { limits: limits(), ..AggregatorSettings::default() }
+    AggregatorSettings {
+        limits: limits(),
+        ..AggregatorSettings::default()
+    }
 }
 
 #[test]
@@ -37,11 +40,20 @@ fn every_route_responds_as_documented() {
         check("p", "GET /", "", b"", 404);
         let text = check("p", "GET /api/v1/results/by-node/n1/p", "", b"", 405);
         assert!(text.contains("\r\nallow: PUT\r\n"), "{text}");
-        assert!(text.ends_with("\r\n\r\nthis path takes PUT, not GET\n"), "{text}");
+        assert!(
+            text.ends_with("\r\n\r\nthis path takes PUT, not GET\n"),
+            "{text}"
+        );
         let digest = "Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:\r\n";
         check("p", n1, digest, b"not abc", 400);
         check("p", n1, "Repr-Digest: sha-256=abc\r\n", b"abc", 400);
-        check("p", n1, "Content-Type: application/gzip\r\n", b"no gzip at all", 500);
+        check(
+            "p",
+            n1,
+            "Content-Type: application/gzip\r\n",
+            b"no gzip at all",
+            500,
+        );
         check("p", n1, "", &vec![0; (2 << 20) + 1], 413);
         let text = check(
             "p",
@@ -51,7 +63,9 @@ fn every_route_responds_as_documented() {
             200,
         );
         assert!(
-            text.contains("\r\nrepr-digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:\r\n"),
+            text.contains(
+                "\r\nrepr-digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:\r\n"
+            ),
             "{text}"
         );
         assert!(text.ends_with("\r\n\r\n"), "no body: {text}");
@@ -64,7 +78,13 @@ fn every_route_responds_as_documented() {
             200,
         );
         for path in ["progress/by-node/n1/p", "progress/by_node/n2/p"] {
-            check("p", &format!("POST /api/v1/{path}"), "", br#"{"msg":"hi","total":2}"#, 200);
+            check(
+                "p",
+                &format!("POST /api/v1/{path}"),
+                "",
+                br#"{"msg":"hi","total":2}"#,
+                200,
+            );
         }
         check("p", "POST /api/v1/progress/by-node/n3/p", "", b"{}", 403);
         for (body, reason) in [
@@ -74,22 +94,42 @@ fn every_route_responds_as_documented() {
         ] {
             let text = check("q", "POST /api/v1/progress/global/q", "", body, 400);
             let line = text.lines().last().unwrap();
-            assert!(line.starts_with("the progress is malformed: ") && line.contains(reason), "{text}");
+            assert!(
+                line.starts_with("the progress is malformed: ") && line.contains(reason),
+                "{text}"
+            );
         }
-        check("q", "POST /api/v1/progress/global/q", "", &vec![b' '; (4 << 20) + 1], 413);
+        check(
+            "q",
+            "POST /api/v1/progress/global/q",
+            "",
+            &vec![b' '; (4 << 20) + 1],
+            413,
+        );
         check("q", "GET /api/v1/health/global/q", "", b"", 200);
         check("p", "GET /api/v1/health/by-node/n3/p", "", b"", 403);
         check("p", "GET /api/v1/health/global/q", "", b"", 403);
         assert_eq!(running.aggregator.outstanding(), [ResultId::global("q")]);
         let run = running.aggregator.status();
         let entries = run.plugins.unwrap();
-        let told = entries.iter().map(|entry| entry.progress.as_ref().map(|p| (p.node.as_str(), p.total)));
-        assert_eq!(told.collect::<Vec<_>>(), [Some(("n1", 2)), Some(("n2", 2)), None]);
+        let told = entries
+            .iter()
+            .map(|entry| entry.progress.as_ref().map(|p| (p.node.as_str(), p.total)));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [Some(("n1", 2)), Some(("n2", 2)), None]
+        );
         assert!(entries[2].last_heartbeat.is_some());
-        assert_eq!((run.status.as_str(), run.percent_complete), (status::RUNNING, Some(0.6666)));
+        assert_eq!(
+            (run.status.as_str(), run.percent_complete),
+            (status::RUNNING, Some(0.6666))
+        );
     });
     let results = ["plugins/p/results/n1/a.txt=abc", "plugins/p/results/n2/b=2"];
-    assert_eq!(scratch.tree(), [&["plugins/p/errors/"][..], &results].concat());
+    assert_eq!(
+        scratch.tree(),
+        [&["plugins/p/errors/"][..], &results].concat()
+    );
     assert_eq!(scratch.leftovers(), 0);
 }
 
@@ -103,16 +143,43 @@ fn client_and_server_interoperate() {
         std::fs::write(folder.join("sub/x"), "1").unwrap();
         let [dir, bytes, error] = ids.each_ref().map(|id| running.client(id));
         assert_eq!(dir.heartbeat().unwrap(), None);
-        for end in [Some(ContainersEnd::Succeeded), Some(ContainersEnd::SucceededForGood), None] {
-            running.aggregator.store.lock().containers_ended(&ids[0], end);
-            assert_eq!((dir.heartbeat().unwrap(), bytes.heartbeat().unwrap()), (end, None));
+        for end in [
+            Some(ContainersEnd::Succeeded),
+            Some(ContainersEnd::SucceededForGood),
+            None,
+        ] {
+            running
+                .aggregator
+                .store
+                .lock()
+                .containers_ended(&ids[0], end);
+            assert_eq!(
+                (dir.heartbeat().unwrap(), bytes.heartbeat().unwrap()),
+                (end, None)
+            );
         }
-        dir.progress(&Progress { msg: "on the way".into(), ..Progress::default() }).unwrap();
+        dir.progress(&Progress {
+            msg: "on the way".into(),
+            ..Progress::default()
+        })
+        .unwrap();
         assert_eq!(dir.submit_directory(&folder).unwrap(), Submitted::Accepted);
-        assert_eq!(bytes.submit_bytes("a b.json", b"{}").unwrap(), Submitted::Accepted);
-        assert_eq!(bytes.submit_bytes("a.json", b"{}").unwrap(), Submitted::AlreadyThere);
-        assert_eq!(error.submit_error("no such file").unwrap(), Submitted::Accepted);
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
+        assert_eq!(
+            bytes.submit_bytes("a b.json", b"{}").unwrap(),
+            Submitted::Accepted
+        );
+        assert_eq!(
+            bytes.submit_bytes("a.json", b"{}").unwrap(),
+            Submitted::AlreadyThere
+        );
+        assert_eq!(
+            error.submit_error("no such file").unwrap(),
+            Submitted::Accepted
+        );
+        assert_eq!(
+            running.aggregator.wait("p", None, &Stop::new()),
+            WaitOutcome::Complete
+        );
     });
     assert_eq!(
         scratch.tree(),
@@ -133,8 +200,9 @@ fn foreign_certificates_are_rejected() {
         let mut foreign = access(&other, running.address, "p");
         foreign.ca_cert.clone_from(&own.ca_cert);
         let mut connection = Connection::open(&foreign, running.address).unwrap();
-        connection
-            .write(b"PUT /api/v1/results/by-node/n/p HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n1");
+        connection.write(
+            b"PUT /api/v1/results/by-node/n/p HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\n1",
+        );
         assert_eq!(connection.answer().0, 0, "a certificate of another run");
         assert_eq!(running.aggregator.outstanding().len(), 1);
     });
@@ -176,7 +244,13 @@ fn truncated_body_is_not_stored_and_can_be_resent() {
             connection.write(&tar);
             drop(connection);
         }
-        assert_eq!(running.client(&node("n")).submit_bytes("whole", b"1").unwrap(), Submitted::Accepted);
+        assert_eq!(
+            running
+                .client(&node("n"))
+                .submit_bytes("whole", b"1")
+                .unwrap(),
+            Submitted::Accepted
+        );
     });
     assert_eq!(scratch.tree(), ["plugins/p/results/n/whole=1"]);
     assert_eq!(scratch.leftovers(), 0);
@@ -190,12 +264,18 @@ fn slow_sender_delays_no_other() {
         let mut slow = running.connect("p");
         slow.write(b"PUT /api/v1/results/by-node/0/p HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 4\r\n\r\nab");
         for id in &ids[1..] {
-            assert_eq!(running.client(id).submit_bytes("f", b"1").unwrap(), Submitted::Accepted);
+            assert_eq!(
+                running.client(id).submit_bytes("f", b"1").unwrap(),
+                Submitted::Accepted
+            );
         }
         assert_eq!(running.aggregator.outstanding(), ids[..1]);
         slow.write(b"cd");
         assert_eq!(slow.answer().0, 200);
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
+        assert_eq!(
+            running.aggregator.wait("p", None, &Stop::new()),
+            WaitOutcome::Complete
+        );
     });
 }
 
@@ -210,19 +290,39 @@ fn late_results_replace_reported_failures() {
             std::thread::yield_now();
         }
         let entry = running.aggregator.status().plugins.unwrap().remove(0);
-        assert_eq!((entry.status.as_str(), entry.timed_out), (status::FAILED, true));
+        assert_eq!(
+            (entry.status.as_str(), entry.timed_out),
+            (status::FAILED, true)
+        );
         running
             .failures
-            .send(Finding::Failure(Failure::new(ResultId::global("p"), "the plugin could not be launched")))
+            .send(Finding::Failure(Failure::new(
+                ResultId::global("p"),
+                "the plugin could not be launched",
+            )))
             .unwrap();
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
+        assert_eq!(
+            running.aggregator.wait("p", None, &Stop::new()),
+            WaitOutcome::Complete
+        );
         assert_eq!(running.aggregator.status().status, status::POST_PROCESSING);
-        assert_eq!(running.client(&ids[0]).submit_bytes("late", b"1").unwrap(), Submitted::Accepted);
+        assert_eq!(
+            running.client(&ids[0]).submit_bytes("late", b"1").unwrap(),
+            Submitted::Accepted
+        );
         let entry = running.aggregator.status().plugins.unwrap().remove(0);
-        assert_eq!((entry.status.as_str(), entry.timed_out, entry.message), (status::COMPLETE, false, None));
+        assert_eq!(
+            (entry.status.as_str(), entry.timed_out, entry.message),
+            (status::COMPLETE, false, None)
+        );
     });
-    let [error, late] = &scratch.tree()[..] else { panic!("{:?}", scratch.tree()) };
-    assert!(error.starts_with("plugins/p/errors/b/error.json"), "{error}");
+    let [error, late] = &scratch.tree()[..] else {
+        panic!("{:?}", scratch.tree())
+    };
+    assert!(
+        error.starts_with("plugins/p/errors/b/error.json"),
+        "{error}"
+    );
     assert_eq!(late, "plugins/p/results/a/late=1");
 }
 
@@ -230,19 +330,50 @@ fn late_results_replace_reported_failures() {
 fn waiting_ends_with_time_limit_stop_and_closed_windows() {
     let scratch = Scratch::new();
     let ids = [node("a")];
-    let settings = AggregatorSettings { retry_window: Duration::from_millis(300), ..settings() };
+    let settings = AggregatorSettings {
+        retry_window: Duration::from_millis(300),
+        ..settings()
+    };
     serving(&scratch.run(), &ids, settings, |running| {
         let stop = Stop::new();
         let soon = Some(Instant::now() + Duration::from_millis(10));
-        assert_eq!(running.aggregator.wait("p", soon, &stop), WaitOutcome::TimeOver);
-        assert_eq!(running.aggregator.wait("other", None, &stop), WaitOutcome::Complete);
+        assert_eq!(
+            running.aggregator.wait("p", soon, &stop),
+            WaitOutcome::TimeOver
+        );
+        assert_eq!(
+            running.aggregator.wait("other", None, &stop),
+            WaitOutcome::Complete
+        );
         stop.stop();
-        assert_eq!(running.aggregator.wait("p", None, &stop), WaitOutcome::Stopped);
+        assert_eq!(
+            running.aggregator.wait("p", None, &stop),
+            WaitOutcome::Stopped
+        );
         let path = "PUT /api/v1/results/by-node/a/p";
-        assert_eq!(running.ask("p", path, "Content-Type: application/gzip\r\n", b"bad").0, 500);
-        assert_eq!(running.aggregator.outstanding(), ids, "it may be sent again");
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
-        let message = running.aggregator.status().plugins.unwrap().remove(0).message.unwrap();
+        assert_eq!(
+            running
+                .ask("p", path, "Content-Type: application/gzip\r\n", b"bad")
+                .0,
+            500
+        );
+        assert_eq!(
+            running.aggregator.outstanding(),
+            ids,
+            "it may be sent again"
+        );
+        assert_eq!(
+            running.aggregator.wait("p", None, &Stop::new()),
+            WaitOutcome::Complete
+        );
+        let message = running
+            .aggregator
+            .status()
+            .plugins
+            .unwrap()
+            .remove(0)
+            .message
+            .unwrap();
         assert!(message.contains("gzip tar is damaged"), "{message}");
     });
 }
@@ -277,10 +408,21 @@ fn full_disk_is_reported_and_recovers() {
         connection.write(b"\r\n0\r\n\r\n");
         let (status, text) = connection.answer();
         assert_eq!(status, 507, "{text}");
-        let message = running.aggregator.status().plugins.unwrap().remove(0).message.unwrap();
+        let message = running
+            .aggregator
+            .status()
+            .plugins
+            .unwrap()
+            .remove(0)
+            .message
+            .unwrap();
         assert!(message.contains("disk is full"), "{message}");
         std::fs::remove_file(&ballast).unwrap();
-        assert_eq!(running.ask("p", path, "", &body).0, 200, "there is room again");
+        assert_eq!(
+            running.ask("p", path, "", &body).0,
+            200,
+            "there is room again"
+        );
     });
     // The reserve stays free.
     let mut settings = settings();
@@ -304,41 +446,58 @@ impl Drop for Unmount {
 fn status_is_published_on_change_and_at_the_end() {
     let scratch = Scratch::new();
     let id = ResultId::global("p");
-    let settings = AggregatorSettings { publish_every: Duration::from_millis(10), ..settings() };
-    serving(&scratch.run(), std::slice::from_ref(&id), settings, |running| {
-        let stop = Stop::new();
-        let (sender, published) = std::sync::mpsc::channel();
-        let mut failing = 2;
-        std::thread::scope(|scope| {
-            let publisher = scope.spawn(|| {
-                running.aggregator.publish(&stop, |run| {
-                    if failing > 0 {
-                        failing -= 1;
-                        anyhow::bail!("unreachable");
-                    }
-                    sender.send(run.clone())?;
-                    Ok(())
+    let settings = AggregatorSettings {
+        publish_every: Duration::from_millis(10),
+        ..settings()
+    };
+    serving(
+        &scratch.run(),
+        std::slice::from_ref(&id),
+        settings,
+        |running| {
+            let stop = Stop::new();
+            let (sender, published) = std::sync::mpsc::channel();
+            let mut failing = 2;
+            std::thread::scope(|scope| {
+                let publisher = scope.spawn(|| {
+                    running.aggregator.publish(&stop, |run| {
+                        if failing > 0 {
+                            failing -= 1;
+                            anyhow::bail!("unreachable");
+                        }
+                        sender.send(run.clone())?;
+                        Ok(())
+                    });
                 });
+                let next = || published.recv_timeout(Duration::from_secs(30)).unwrap();
+                assert_eq!(next().status, status::RUNNING, "what failed is sent again");
+                running.client(&id).submit_bytes("f", b"1").unwrap();
+                while next().status != status::POST_PROCESSING {}
+                let archive = status::Archive {
+                    name: "a.tar.gz".into(),
+                    ..status::Archive::default()
+                };
+                assert_eq!(running.aggregator.last_status(&archive).archive, archive);
+                running.aggregator.finished(archive.clone());
+                stop.stop();
+                publisher.join().unwrap();
+                let last = published.try_iter().last().unwrap();
+                assert_eq!(
+                    (last.status.as_str(), last.archive),
+                    (status::COMPLETE, archive)
+                );
             });
-            let next = || published.recv_timeout(Duration::from_secs(30)).unwrap();
-            assert_eq!(next().status, status::RUNNING, "what failed is sent again");
-            running.client(&id).submit_bytes("f", b"1").unwrap();
-            while next().status != status::POST_PROCESSING {}
-            let archive = status::Archive { name: "a.tar.gz".into(), ..status::Archive::default() };
-            assert_eq!(running.aggregator.last_status(&archive).archive, archive);
-            running.aggregator.finished(archive.clone());
-            stop.stop();
-            publisher.join().unwrap();
-            let last = published.try_iter().last().unwrap();
-            assert_eq!((last.status.as_str(), last.archive), (status::COMPLETE, archive));
-        });
-    });
+        },
+    );
 }
 
 #[test]
 fn pauses_between_failed_publications_grow() {
     let scratch = Scratch::new();
-    let settings = AggregatorSettings { publish_every: Duration::from_millis(20), ..settings() };
+    let settings = AggregatorSettings {
+        publish_every: Duration::from_millis(20),
+        ..settings()
+    };
     let aggregator = Aggregator::open(&scratch.run(), &[node("a")], settings).unwrap();
     let (stop, begun, mut attempts) = (Stop::new(), std::time::Instant::now(), 0);
     aggregator.publish(&stop, |_| {
@@ -349,7 +508,11 @@ fn pauses_between_failed_publications_grow() {
         anyhow::bail!("unreachable")
     });
     // 40, 80, 160, 320 and 640 ms, instead of 20 each.
-    assert!(begun.elapsed() >= Duration::from_millis(1_240), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() >= Duration::from_millis(1_240),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[test]
@@ -360,7 +523,10 @@ fn authority_of_a_run_is_kept_and_private() {
     assert_eq!(open().authority().certificate_pem(), before);
     let state = crate::layout::state_dir(&scratch.run());
     let mode = |path: &std::path::Path| base::sys::mode(&std::fs::metadata(path).unwrap()) & 0o777;
-    assert_eq!((mode(&state), mode(&state.join("authority.pem"))), (0o700, 0o600));
+    assert_eq!(
+        (mode(&state), mode(&state.join("authority.pem"))),
+        (0o700, 0o600)
+    );
 }
 
 #[test]
@@ -368,48 +534,75 @@ fn authority_of_a_run_is_kept_and_private() {
 fn documented_curl_example_works() {
     let there = |program: &str| {
         let version = std::process::Command::new(program).arg("version").output();
-        version.is_ok() || std::process::Command::new(program).arg("--version").output().is_ok()
+        version.is_ok()
+            || std::process::Command::new(program)
+                .arg("--version")
+                .output()
+                .is_ok()
     };
     if !["curl", "openssl", "tar", "base64"].into_iter().all(there) {
         println!("skipped: curl, openssl, tar or base64 is not installed");
         return;
     }
     let text = include_str!("../../../docs/protocol.md");
-    let example = text.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let example = text
+        .split("```sh\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next())
+        .unwrap();
     let scratch = Scratch::new();
     let id = ResultId::global("p");
-    serving(&scratch.run(), std::slice::from_ref(&id), settings(), |running| {
-        let folder = |name: &str| {
-            let path = scratch.run().with_file_name(name);
-            std::fs::create_dir_all(&path).unwrap();
-            path
-        };
-        let (work, results) = (folder("run-work"), folder("run-results"));
-        std::fs::write(results.join("report.xml"), "<x/>").unwrap();
-        let access = access(running.aggregator.authority(), running.address, "p");
-        let run = |plugin: &str| {
-            let url = |kind: &str| format!("{}/api/v1/{kind}/global/{plugin}", access.aggregator_url);
-            let output = std::process::Command::new("sh")
-                .args(["-eu", "-c", example])
-                .current_dir(&work)
-                .env("AGGREGATOR_URL", &access.aggregator_url)
-                .env("CA_CERT", &access.ca_cert)
-                .env("CLIENT_CERT", &access.client_cert)
-                .env("CLIENT_KEY", &access.client_key)
-                .env("SONOBUOY_RESULT_URL", url("results"))
-                .env("SONOBUOY_PROGRESS_URL", url("progress"))
-                .env("SONOBUOY_RESULTS_DIR", &results)
-                .output()
-                .unwrap();
-            (output.status.success(), String::from_utf8(output.stderr).unwrap())
-        };
-        // The second upload conflicts with the stored result, which is success.
-        assert_eq!([run("p"), run("p")], [(true, String::new()), (true, String::new())]);
-        // A final response ends the upload at once.
-        let (ended_well, said) = run("q");
-        assert!(!ended_well && said.starts_with("answered 403: "), "{said}");
-        assert_eq!(running.aggregator.status().plugins.unwrap()[0].progress.as_ref().unwrap().msg, "packing");
-    });
+    serving(
+        &scratch.run(),
+        std::slice::from_ref(&id),
+        settings(),
+        |running| {
+            let folder = |name: &str| {
+                let path = scratch.run().with_file_name(name);
+                std::fs::create_dir_all(&path).unwrap();
+                path
+            };
+            let (work, results) = (folder("run-work"), folder("run-results"));
+            std::fs::write(results.join("report.xml"), "<x/>").unwrap();
+            let access = access(running.aggregator.authority(), running.address, "p");
+            let run = |plugin: &str| {
+                let url =
+                    |kind: &str| format!("{}/api/v1/{kind}/global/{plugin}", access.aggregator_url);
+                let output = std::process::Command::new("sh")
+                    .args(["-eu", "-c", example])
+                    .current_dir(&work)
+                    .env("AGGREGATOR_URL", &access.aggregator_url)
+                    .env("CA_CERT", &access.ca_cert)
+                    .env("CLIENT_CERT", &access.client_cert)
+                    .env("CLIENT_KEY", &access.client_key)
+                    .env("SONOBUOY_RESULT_URL", url("results"))
+                    .env("SONOBUOY_PROGRESS_URL", url("progress"))
+                    .env("SONOBUOY_RESULTS_DIR", &results)
+                    .output()
+                    .unwrap();
+                (
+                    output.status.success(),
+                    String::from_utf8(output.stderr).unwrap(),
+                )
+            };
+            // The second upload conflicts with the stored result, which is success.
+            assert_eq!(
+                [run("p"), run("p")],
+                [(true, String::new()), (true, String::new())]
+            );
+            // A final response ends the upload at once.
+            let (ended_well, said) = run("q");
+            assert!(!ended_well && said.starts_with("answered 403: "), "{said}");
+            assert_eq!(
+                running.aggregator.status().plugins.unwrap()[0]
+                    .progress
+                    .as_ref()
+                    .unwrap()
+                    .msg,
+                "packing"
+            );
+        },
+    );
     assert_eq!(scratch.tree(), ["plugins/p/results/global/report.xml=<x/>"]);
 }
 
@@ -419,26 +612,62 @@ fn joining_node_is_expected_and_trouble_shown_until_it_passes() {
     let ids = [node("a")];
     let joined = node("b");
     serving(&scratch.run(), &ids, settings(), |running| {
-        running.failures.send(Finding::Expect(joined.clone())).unwrap();
-        running.failures.send(Finding::Trouble(joined.clone(), Some("no image".into()))).unwrap();
-        let entry =
-            || running.aggregator.status().plugins.unwrap().get(1).and_then(|entry| entry.message.clone());
+        running
+            .failures
+            .send(Finding::Expect(joined.clone()))
+            .unwrap();
+        running
+            .failures
+            .send(Finding::Trouble(joined.clone(), Some("no image".into())))
+            .unwrap();
+        let entry = || {
+            running
+                .aggregator
+                .status()
+                .plugins
+                .unwrap()
+                .get(1)
+                .and_then(|entry| entry.message.clone())
+        };
         while entry().as_deref() != Some("no image") {
             std::thread::yield_now();
         }
-        running.failures.send(Finding::Trouble(joined.clone(), None)).unwrap();
+        running
+            .failures
+            .send(Finding::Trouble(joined.clone(), None))
+            .unwrap();
         while entry().is_some() {
             std::thread::yield_now();
         }
-        assert_eq!(running.client(&joined).submit_bytes("f", b"1").unwrap(), Submitted::Accepted);
-        running.failures.send(Finding::Failure(Failure::skipped(node("a"), "node deleted"))).unwrap();
-        assert_eq!(running.aggregator.wait("p", None, &Stop::new()), WaitOutcome::Complete);
+        assert_eq!(
+            running.client(&joined).submit_bytes("f", b"1").unwrap(),
+            Submitted::Accepted
+        );
+        running
+            .failures
+            .send(Finding::Failure(Failure::skipped(
+                node("a"),
+                "node deleted",
+            )))
+            .unwrap();
+        assert_eq!(
+            running.aggregator.wait("p", None, &Stop::new()),
+            WaitOutcome::Complete
+        );
         let entry = running.aggregator.status().plugins.unwrap().remove(0);
-        assert_eq!((entry.status.as_str(), entry.result_status.as_str()), (status::COMPLETE, "skipped"));
+        assert_eq!(
+            (entry.status.as_str(), entry.result_status.as_str()),
+            (status::COMPLETE, "skipped")
+        );
     });
     let again = Aggregator::open(&scratch.run(), &ids, settings()).unwrap();
-    let known: Vec<String> =
-        again.store.lock().received().into_iter().map(|received| received.node).collect();
+    let known: Vec<String> = again
+        .store
+        .lock()
+        .received()
+        .into_iter()
+        .map(|received| received.node)
+        .collect();
     assert_eq!(known, ["a", "b"], "who joined is remembered");
 }
 
@@ -446,17 +675,32 @@ fn joining_node_is_expected_and_trouble_shown_until_it_passes() {
 fn only_the_exact_content_type_is_unpacked() {
     let scratch = Scratch::new();
     let tar = tar_gz(&[(tar::EntryType::Regular, "x", 0o644, "", b"x")]);
-    let kinds = ["application/x-gzip", "application/gzip; x=y", "Application/gzip", "", "application/gzip"];
-    let ids: Vec<_> = (0..kinds.len()).map(|number| node(&number.to_string())).collect();
+    let kinds = [
+        "application/x-gzip",
+        "application/gzip; x=y",
+        "Application/gzip",
+        "",
+        "application/gzip",
+    ];
+    let ids: Vec<_> = (0..kinds.len())
+        .map(|number| node(&number.to_string()))
+        .collect();
     serving(&scratch.run(), &ids, settings(), |running| {
         for (number, kind) in kinds.into_iter().enumerate() {
             let start = format!("PUT /api/v1/results/by-node/{number}/p");
-            let (status, text) = running.ask("p", &start, &format!("Content-Type: {kind}\r\n"), &tar);
+            let (status, text) =
+                running.ask("p", &start, &format!("Content-Type: {kind}\r\n"), &tar);
             assert_eq!(status, 200, "{text}");
         }
     });
-    let names: Vec<String> =
-        scratch.tree().iter().filter_map(|line| Some(line.split_once('=')?.0.to_owned())).collect();
+    let names: Vec<String> = scratch
+        .tree()
+        .iter()
+        .filter_map(|line| Some(line.split_once('=')?.0.to_owned()))
+        .collect();
     let expected = ["0/result", "1/result", "2/result", "3/result", "4/x"];
-    assert_eq!(names, expected.map(|name| format!("plugins/p/results/{name}")));
+    assert_eq!(
+        names,
+        expected.map(|name| format!("plugins/p/results/{name}"))
+    );
 }

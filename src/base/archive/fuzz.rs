@@ -12,13 +12,21 @@ use crate::temp;
 pub fn consistent(bytes: &[u8]) {
     let mut stored = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     stored.write_all(bytes).expect("memory");
-    let limits = Limits { entries: 50, total: 1 << 20, file: 1 << 19 };
+    let limits = Limits {
+        entries: 50,
+        total: 1 << 20,
+        file: 1 << 19,
+    };
     for archive in [bytes, &stored.finish().expect("memory")] {
         let outer = temp::Folder::new().expect("a folder");
         let into = outer.join("in");
         fs::create_dir_all(&into).expect("a folder");
         let _ = unpack(archive, &into, &limits);
-        assert_eq!(fs::read_dir(&outer).expect("a folder").count(), 1, "files outside the folder");
+        assert_eq!(
+            fs::read_dir(&outer).expect("a folder").count(),
+            1,
+            "files outside the folder"
+        );
         let (files, size) = inside(&into, &into.canonicalize().expect("a folder"));
         assert!(size <= limits.total && files <= 10_000);
     }
@@ -32,7 +40,12 @@ fn inside(dir: &Path, root: &Path) -> (u64, u64) {
         let meta = fs::symlink_metadata(&path).expect("an entry");
         files += 1;
         if meta.is_symlink() {
-            assert!(path.canonicalize().expect("no dangling link").starts_with(root), "{path:?} leads out");
+            assert!(
+                path.canonicalize()
+                    .expect("no dangling link")
+                    .starts_with(root),
+                "{path:?} leads out"
+            );
         } else if meta.is_dir() {
             assert_eq!(crate::sys::mode(&meta) & 0o7700, 0o700);
             let (below, bytes) = inside(&path, root);

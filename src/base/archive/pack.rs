@@ -59,11 +59,22 @@ pub fn pack<W: Write>(dir: &Path, out: W) -> Result<W, PackError> {
 }
 
 /// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since, and that must still be as in `survey`.
-pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, survey: &Survey, out: W) -> Result<W, PackError> {
-    let packer = Packer { rest: Duration::ZERO, is_live: false };
+pub fn pack_open<W: Write>(
+    folder: &Folder,
+    dir: &Path,
+    survey: &Survey,
+    out: W,
+) -> Result<W, PackError> {
+    let packer = Packer {
+        rest: Duration::ZERO,
+        is_live: false,
+    };
     let mut tar = Builder::new(GzEncoder::new(out, Compression::default()));
     packer.pack_folder(&mut tar, folder, dir, Path::new(""), 1)?;
-    let out = tar.into_inner().and_then(GzEncoder::finish).map_err(PackError::Output)?;
+    let out = tar
+        .into_inner()
+        .and_then(GzEncoder::finish)
+        .map_err(PackError::Output)?;
     match survey.difference(folder, dir)? {
         Some(path) => Err(PackError::Changed(path)),
         None => Ok(out),
@@ -76,12 +87,18 @@ pub fn pack_open<W: Write>(folder: &Folder, dir: &Path, survey: &Survey, out: W)
 /// The last entry is an empty file `marker`.
 pub fn pack_live<W: Write>(dir: &Path, marker: &str, out: W) -> Result<W, PackError> {
     let folder = Folder::open(dir).map_err(PackError::unreadable(dir))?;
-    let packer = Packer { rest: Duration::from_micros(50), is_live: true };
+    let packer = Packer {
+        rest: Duration::from_micros(50),
+        is_live: true,
+    };
     let mut tar = Builder::new(GzEncoder::new(out, Compression::fast()));
     packer.pack_folder(&mut tar, &folder, dir, Path::new(""), 1)?;
     let mut header = bare_header(EntryType::Regular, 0o644);
-    tar.append_data(&mut header, marker, io::empty()).map_err(PackError::Output)?;
-    tar.into_inner().and_then(GzEncoder::finish).map_err(PackError::Output)
+    tar.append_data(&mut header, marker, io::empty())
+        .map_err(PackError::Output)?;
+    tar.into_inner()
+        .and_then(GzEncoder::finish)
+        .map_err(PackError::Output)
 }
 
 /// Packs a folder.
@@ -106,23 +123,29 @@ impl Packer {
         names.sort_unstable();
         for file_name in names {
             let (path, name) = (dir.join(&file_name), name.join(&file_name));
-            let entry = patiently(|| folder.entry(&file_name)).map_err(PackError::unreadable(&path))?;
+            let entry =
+                patiently(|| folder.entry(&file_name)).map_err(PackError::unreadable(&path))?;
             match entry {
                 Some(Entry::Folder(inner, metadata)) => {
                     let mut header = header(&metadata, EntryType::Directory);
-                    tar.append_data(&mut header, &name, io::empty()).map_err(PackError::Output)?;
+                    tar.append_data(&mut header, &name, io::empty())
+                        .map_err(PackError::Output)?;
                     if level < MAX_OPEN_LEVELS {
                         self.pack_folder(tar, &inner, &path, &name, level + 1)?;
                     }
                 }
-                Some(Entry::File(file, metadata)) => self.pack_file(tar, &file, &metadata, &path, &name)?,
+                Some(Entry::File(file, metadata)) => {
+                    self.pack_file(tar, &file, &metadata, &path, &name)?
+                }
                 Some(Entry::Link(target)) => {
                     let mut header = bare_header(EntryType::Symlink, 0o777);
-                    tar.append_link(&mut header, &name, &target).map_err(PackError::Output)?;
+                    tar.append_link(&mut header, &name, &target)
+                        .map_err(PackError::Output)?;
                 }
                 Some(Entry::Special) => {
                     let mut header = bare_header(EntryType::Fifo, 0o600);
-                    tar.append_data(&mut header, &name, io::empty()).map_err(PackError::Output)?;
+                    tar.append_data(&mut header, &name, io::empty())
+                        .map_err(PackError::Output)?;
                 }
                 None if self.is_live => {}
                 None => return Err(PackError::Changed(path)),
@@ -142,12 +165,19 @@ impl Packer {
         let mut header = header(metadata, EntryType::Regular);
         header.set_size(metadata.len());
         let end = Cell::new(None);
-        let content = Content { file, rest: self.rest, is_live: self.is_live, end: &end };
+        let content = Content {
+            file,
+            rest: self.rest,
+            is_live: self.is_live,
+            end: &end,
+        };
         let content = BufReader::with_capacity(64 << 10, content).take(metadata.len());
         let written = tar.append_data(&mut header, name, content);
         match end.take() {
             Some(End::Short) => return Err(PackError::Changed(path.to_owned())),
-            Some(End::Unreadable(error)) => return Err(PackError::Unreadable(path.to_owned(), error)),
+            Some(End::Unreadable(error)) => {
+                return Err(PackError::Unreadable(path.to_owned(), error));
+            }
             None => written.map_err(PackError::Output)?,
         }
         let now = file.metadata().map_err(PackError::unreadable(path))?;
@@ -199,7 +229,10 @@ impl Read for Content<'_> {
 fn header(meta: &fs::Metadata, kind: EntryType) -> Header {
     let mut header = bare_header(kind, sys::mode(meta));
     let (user, group) = sys::owner(meta);
-    let since = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let since = |time: SystemTime| {
+        time.duration_since(UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs())
+    };
     header.set_uid(user);
     header.set_gid(group);
     header.set_mtime(meta.modified().map_or(0, since));
@@ -232,10 +265,18 @@ pub fn pack_file(dir: &Path, path: &Path) -> Result<(NewFile, Packed), PackError
         PackError::Output(error) => output(error),
         other => other,
     })?;
-    let out = out.into_inner().map_err(|error| output(error.into_error()))?;
+    let out = out
+        .into_inner()
+        .map_err(|error| output(error.into_error()))?;
     let size = out.size;
     let (file, sha256) = out.finish();
-    Ok((file, Packed { size, sha256: crate::hex(sha256) }))
+    Ok((
+        file,
+        Packed {
+            size,
+            sha256: crate::hex(sha256),
+        },
+    ))
 }
 
 /// Suffix of finished archives; unfinished ones have another one.
@@ -256,7 +297,9 @@ pub fn finished(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Writes `files` to `out` as one uncompressed gzip tar under their base names, without the first `skip` bytes.
 pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
-    let gzip = GzBuilder::new().mtime(0).write(Skipping { left: skip, out }, Compression::none());
+    let gzip = GzBuilder::new()
+        .mtime(0)
+        .write(Skipping { left: skip, out }, Compression::none());
     let mut tar = Builder::new(gzip);
     for path in files {
         let mut add = || {
@@ -272,9 +315,13 @@ pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
                 BufReader::new(file).take(size),
             )
         };
-        add().map_err(
-            |error| if error.kind() == io::ErrorKind::BrokenPipe { error } else { at(path)(error) },
-        )?;
+        add().map_err(|error| {
+            if error.kind() == io::ErrorKind::BrokenPipe {
+                error
+            } else {
+                at(path)(error)
+            }
+        })?;
     }
     tar.into_inner()?.finish()?.out.flush()
 }
@@ -287,7 +334,9 @@ struct Skipping<W> {
 
 impl<W: Write> Write for Skipping<W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        let skipped = usize::try_from(self.left).unwrap_or(usize::MAX).min(data.len());
+        let skipped = usize::try_from(self.left)
+            .unwrap_or(usize::MAX)
+            .min(data.len());
         if skipped > 0 {
             self.left -= skipped as u64;
             return Ok(skipped);
@@ -307,8 +356,9 @@ mod tests {
     #[test]
     fn every_offset_continues_the_same_stream() {
         let folder = crate::temp::Folder::new().unwrap();
-        let content: Vec<u8> =
-            (0..200_000_u32).map(|number| (number.wrapping_mul(number) >> 7) as u8).collect();
+        let content: Vec<u8> = (0..200_000_u32)
+            .map(|number| (number.wrapping_mul(number) >> 7) as u8)
+            .collect();
         fs::write(folder.join("b.tar.gz"), &content).unwrap();
         fs::write(folder.join("a.tar.gz"), b"first").unwrap();
         fs::write(folder.join("c.tar.gz.partial"), b"unfinished").unwrap();
@@ -316,13 +366,25 @@ mod tests {
         assert_eq!(files, [folder.join("a.tar.gz"), folder.join("b.tar.gz")]);
         let mut whole = Vec::new();
         bundle(&files, 0, &mut whole).unwrap();
-        for offset in [0, 1, 9, 10, 511, 70_000, whole.len() - 1, whole.len(), whole.len() + 5] {
+        for offset in [
+            0,
+            1,
+            9,
+            10,
+            511,
+            70_000,
+            whole.len() - 1,
+            whole.len(),
+            whole.len() + 5,
+        ] {
             let mut rest = Vec::new();
             bundle(&files, offset as u64, &mut rest).unwrap();
             assert!(rest == whole[offset.min(whole.len())..], "{offset}");
         }
-        let mut reader =
-            super::super::Reader::new(super::super::Gunzip::new(&whole[..]), super::super::Limits::default());
+        let mut reader = super::super::Reader::new(
+            super::super::Gunzip::new(&whole[..]),
+            super::super::Limits::default(),
+        );
         let first = reader.next_entry().unwrap().unwrap();
         assert_eq!((first.name.as_slice(), first.size), (&b"a.tar.gz"[..], 5));
     }

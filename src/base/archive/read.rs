@@ -29,7 +29,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { entries: 1_000_000, total: 40 << 30, file: 10 << 30 }
+        Self {
+            entries: 1_000_000,
+            total: 40 << 30,
+            file: 10 << 30,
+        }
     }
 }
 
@@ -87,7 +91,15 @@ struct Extended {
 impl<R: Read> Reader<R> {
     /// Starts before the first entry. Exceeding `limits` is an error, whether entries are read or skipped.
     pub fn new(input: R, limits: Limits) -> Self {
-        Self { input, left: 0, padding: 0, limits, entries: 0, total: 0, extensions: 0 }
+        Self {
+            input,
+            left: 0,
+            padding: 0,
+            limits,
+            entries: 0,
+            total: 0,
+            extensions: 0,
+        }
     }
 
     /// The next entry, after skipping the rest of the previous one; `None` once the compressed stream has been read to its
@@ -97,7 +109,9 @@ impl<R: Read> Reader<R> {
         for _ in 0..=MAX_EXTENSIONS {
             self.skip(self.left + self.padding)?;
             (self.left, self.padding) = (0, 0);
-            let Some(header) = self.header()? else { return Ok(None) };
+            let Some(header) = self.header()? else {
+                return Ok(None);
+            };
             self.left = header
                 .entry_size()
                 .map_err(|error| Error::Malformed(format!("not a tar archive: {error}")))?;
@@ -112,11 +126,20 @@ impl<R: Read> Reader<R> {
                 kind => return self.entry(&header, kind, extended).map(Some),
             }
         }
-        Err(Error::Malformed(format!("more than {MAX_EXTENSIONS} extended headers before one entry")))
+        Err(Error::Malformed(format!(
+            "more than {MAX_EXTENSIONS} extended headers before one entry"
+        )))
     }
 
-    fn entry(&mut self, header: &tar::Header, kind: u8, extended: Extended) -> Result<Entry, Error> {
-        let name = extended.name.unwrap_or_else(|| header.path_bytes().into_owned());
+    fn entry(
+        &mut self,
+        header: &tar::Header,
+        kind: u8,
+        extended: Extended,
+    ) -> Result<Entry, Error> {
+        let name = extended
+            .name
+            .unwrap_or_else(|| header.path_bytes().into_owned());
         let kind = match kind {
             // The oldest dialect marks folders only by a trailing slash.
             b'0' | 0 if name.ends_with(b"/") => Kind::Folder,
@@ -142,7 +165,10 @@ impl<R: Read> Reader<R> {
         };
         self.entries += 1;
         if self.entries > self.limits.entries {
-            return Err(Error::TooLarge(format!("more than {} entries", self.limits.entries)));
+            return Err(Error::TooLarge(format!(
+                "more than {} entries",
+                self.limits.entries
+            )));
         }
         self.count_content(&entry.name, entry.size)?;
         Ok(entry)
@@ -165,12 +191,17 @@ impl<R: Read> Reader<R> {
     /// The next header, or `None` at the end marker or the end of the stream.
     fn header(&mut self) -> Result<Option<tar::Header>, Error> {
         let mut bytes = Vec::with_capacity(BLOCK_BYTES as usize);
-        self.input.by_ref().take(BLOCK_BYTES).read_to_end(&mut bytes).map_err(input_error)?;
+        self.input
+            .by_ref()
+            .take(BLOCK_BYTES)
+            .read_to_end(&mut bytes)
+            .map_err(input_error)?;
         // Some programs omit the end marker.
         if bytes.is_empty() {
             return Ok(None);
         }
-        let header = tar::Header::from_byte_slice(bytes.first_chunk::<512>().ok_or_else(cut)?).clone();
+        let header =
+            tar::Header::from_byte_slice(bytes.first_chunk::<512>().ok_or_else(cut)?).clone();
         let whole = sum(header.as_bytes());
         if whole == 0 {
             let mut trailer = (&mut self.input).take(MAX_TRAILER_BYTES);
@@ -181,13 +212,18 @@ impl<R: Read> Reader<R> {
         let blank = whole - sum(&header.as_bytes()[148..156]) + 8 * u32::from(b' ');
         match header.cksum() {
             Ok(stored) if stored == blank => Ok(Some(header)),
-            _ => Err(Error::Malformed("not a tar archive: a header has the wrong checksum".into())),
+            _ => Err(Error::Malformed(
+                "not a tar archive: a header has the wrong checksum".into(),
+            )),
         }
     }
 
     fn extension(&mut self) -> Result<Vec<u8>, Error> {
         if self.left > MAX_EXTENSION_BYTES {
-            return Err(Error::TooLarge(format!("a name in the archive claims to have {} bytes", self.left)));
+            return Err(Error::TooLarge(format!(
+                "a name in the archive claims to have {} bytes",
+                self.left
+            )));
         }
         self.extensions += self.left;
         let mut data = Vec::new();
@@ -196,7 +232,8 @@ impl<R: Read> Reader<R> {
     }
 
     fn skip(&mut self, count: u64) -> Result<(), Error> {
-        let skipped = io::copy(&mut (&mut self.input).take(count), &mut io::sink()).map_err(input_error)?;
+        let skipped =
+            io::copy(&mut (&mut self.input).take(count), &mut io::sink()).map_err(input_error)?;
         if skipped == count { Ok(()) } else { Err(cut()) }
     }
 }
@@ -208,7 +245,10 @@ impl<R: Read> Read for Reader<R> {
         }
         let count = self.input.by_ref().take(self.left).read(buffer)?;
         if count == 0 {
-            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the archive ends inside a file"));
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the archive ends inside a file",
+            ));
         }
         self.left -= count as u64;
         Ok(count)
@@ -250,7 +290,11 @@ fn sum(bytes: &[u8]) -> u32 {
 }
 
 fn until_nul(bytes: &[u8]) -> Vec<u8> {
-    bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
+    bytes
+        .split(|byte| *byte == 0)
+        .next()
+        .unwrap_or_default()
+        .to_vec()
 }
 
 /// Parses records of the form `<length> <key>=<value>\n`, where the length includes the whole record.
@@ -258,17 +302,28 @@ fn parse_pax(mut data: &[u8], extended: &mut Extended) -> Result<(), Error> {
     let bad = || Error::Malformed("not a tar archive: an extended header is damaged".into());
     while !data.is_empty() && data[0] != 0 {
         let blank = data.iter().position(|byte| *byte == b' ').ok_or_else(bad)?;
-        let length = std::str::from_utf8(&data[..blank]).ok().and_then(|text| text.parse::<usize>().ok());
-        let length = length.filter(|length| (blank + 2..=data.len()).contains(length)).ok_or_else(bad)?;
-        let record = data[blank + 1..length].strip_suffix(b"\n").ok_or_else(bad)?;
+        let length = std::str::from_utf8(&data[..blank])
+            .ok()
+            .and_then(|text| text.parse::<usize>().ok());
+        let length = length
+            .filter(|length| (blank + 2..=data.len()).contains(length))
+            .ok_or_else(bad)?;
+        let record = data[blank + 1..length]
+            .strip_suffix(b"\n")
+            .ok_or_else(bad)?;
         data = &data[length..];
-        let equals = record.iter().position(|byte| *byte == b'=').ok_or_else(bad)?;
+        let equals = record
+            .iter()
+            .position(|byte| *byte == b'=')
+            .ok_or_else(bad)?;
         let (key, value) = (&record[..equals], &record[equals + 1..]);
         match key {
             b"path" => extended.name = Some(value.to_vec()),
             b"linkpath" => extended.target = Some(value.to_vec()),
             b"size" => {
-                let size = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+                let size = std::str::from_utf8(value)
+                    .ok()
+                    .and_then(|text| text.parse().ok());
                 extended.size = Some(size.ok_or_else(bad)?);
             }
             _ if key.starts_with(b"GNU.sparse.") => return Err(sparse()),

@@ -21,7 +21,11 @@ pub struct Survey {
 impl Survey {
     /// Surveys a folder that was opened as `dir`; paths only appear in errors.
     pub fn take(folder: &Folder, dir: &Path) -> Result<Self, PackError> {
-        let mut survey = Self { bytes: 0, largest: (PathBuf::new(), 0), entries: Vec::new() };
+        let mut survey = Self {
+            bytes: 0,
+            largest: (PathBuf::new(), 0),
+            entries: Vec::new(),
+        };
         walk(folder, dir, 1, &mut |path, digest, length| {
             survey.bytes = survey.bytes.saturating_add(length);
             if length > survey.largest.1 {
@@ -74,9 +78,11 @@ fn walk(
         let entry = patiently(|| folder.entry(&name)).map_err(|error| unreadable(&path, error))?;
         let goes_on = match entry {
             Some(Entry::Folder(inner, _)) => walk(&inner, &path, level + 1, visit)?,
-            Some(Entry::File(_, metadata)) => {
-                visit(&path, crate::digest(&(&path, Version::of(&metadata))), metadata.len())
-            }
+            Some(Entry::File(_, metadata)) => visit(
+                &path,
+                crate::digest(&(&path, Version::of(&metadata))),
+                metadata.len(),
+            ),
             Some(Entry::Link(target)) => visit(&path, crate::digest(&(&path, target)), 0),
             Some(Entry::Special) => visit(&path, crate::digest(&path), 0),
             // Gone since it was listed: the next survey lists it no more.
@@ -106,26 +112,55 @@ mod tests {
         }
         let past = SystemTime::now() - Duration::from_secs(9);
         for name in ["a", "sub/b", "sub/c", "z", "sub", ""] {
-            fs::File::open(root.join(name)).unwrap().set_modified(past).unwrap();
+            fs::File::open(root.join(name))
+                .unwrap()
+                .set_modified(past)
+                .unwrap();
         }
         let folder = Folder::open(&root).unwrap();
         let survey = Survey::take(&folder, &root).unwrap();
-        assert_eq!((survey.bytes, &survey.largest), (5, &(root.join("sub/b"), 2)));
+        assert_eq!(
+            (survey.bytes, &survey.largest),
+            (5, &(root.join("sub/b"), 2))
+        );
         change(&root);
         let path = survey.difference(&folder, &root).unwrap()?;
-        Some(path.strip_prefix(&*root).unwrap().to_string_lossy().into_owned())
+        Some(
+            path.strip_prefix(&*root)
+                .unwrap()
+                .to_string_lossy()
+                .into_owned(),
+        )
     }
 
     #[test]
     #[cfg(unix)]
     fn every_change_is_noticed_and_named() {
         assert_eq!(difference(|_| {}), None);
-        assert_eq!(difference(|root| fs::write(root.join("sub/b"), "2").unwrap()).unwrap(), "sub/b");
-        assert_eq!(difference(|root| fs::write(root.join("sub/b"), "xx").unwrap()).unwrap(), "sub/b");
-        assert_eq!(difference(|root| fs::write(root.join("z"), "longer").unwrap()).unwrap(), "z");
-        assert_eq!(difference(|root| fs::remove_file(root.join("sub/c")).unwrap()).unwrap(), "sub");
-        assert_eq!(difference(|root| fs::write(root.join("sub/new"), "").unwrap()).unwrap(), "sub");
-        assert_eq!(difference(|root| fs::remove_file(root.join("z")).unwrap()).unwrap(), "");
+        assert_eq!(
+            difference(|root| fs::write(root.join("sub/b"), "2").unwrap()).unwrap(),
+            "sub/b"
+        );
+        assert_eq!(
+            difference(|root| fs::write(root.join("sub/b"), "xx").unwrap()).unwrap(),
+            "sub/b"
+        );
+        assert_eq!(
+            difference(|root| fs::write(root.join("z"), "longer").unwrap()).unwrap(),
+            "z"
+        );
+        assert_eq!(
+            difference(|root| fs::remove_file(root.join("sub/c")).unwrap()).unwrap(),
+            "sub"
+        );
+        assert_eq!(
+            difference(|root| fs::write(root.join("sub/new"), "").unwrap()).unwrap(),
+            "sub"
+        );
+        assert_eq!(
+            difference(|root| fs::remove_file(root.join("z")).unwrap()).unwrap(),
+            ""
+        );
         let replace = |root: &Path| {
             fs::rename(root.join("a"), root.join("sub/a")).unwrap();
         };

@@ -33,14 +33,22 @@ impl TreeDigest {
     /// The digest of an empty folder.
     pub fn new() -> io::Result<Self> {
         let mut salt = [0; SALT_BYTES];
-        SystemRandom::new().fill(&mut salt).map_err(|_| io::Error::other("no random numbers"))?;
-        Ok(Self { salt, sum: [0; SUM_BYTES] })
+        SystemRandom::new()
+            .fill(&mut salt)
+            .map_err(|_| io::Error::other("no random numbers"))?;
+        Ok(Self {
+            salt,
+            sum: [0; SUM_BYTES],
+        })
     }
 
     /// Reads what [`text`](Self::text) has written.
     pub fn parse(text: &str) -> Option<Self> {
         let (salt, sum) = text.split_once(':')?;
-        Some(Self { salt: bytes_of_hex(salt)?, sum: bytes_of_hex(sum)? })
+        Some(Self {
+            salt: bytes_of_hex(salt)?,
+            sum: bytes_of_hex(sum)?,
+        })
     }
 
     /// Salt and sum in hexadecimal.
@@ -50,7 +58,10 @@ impl TreeDigest {
 
     /// Whether the folder at `dir` has this digest. Reads all of it.
     pub fn matches(&self, dir: &Path) -> io::Result<bool> {
-        let mut found = Self { salt: self.salt, sum: [0; SUM_BYTES] };
+        let mut found = Self {
+            salt: self.salt,
+            sum: [0; SUM_BYTES],
+        };
         let folder = Folder::open(dir).map_err(at(dir))?;
         found.add_content(&folder, dir, Path::new(""), 1, &mut vec![0; PIECE_BYTES])?;
         Ok(found == *self)
@@ -96,7 +107,9 @@ impl TreeDigest {
         let mut digest = Context::new(&SHA256);
         digest.update(&self.salt);
         // Where the file system ignores case, a folder keeps the name of its first mention.
-        let path = path.iter().map(|part| part.to_string_lossy().to_lowercase());
+        let path = path
+            .iter()
+            .map(|part| part.to_string_lossy().to_lowercase());
         for part in path {
             digest.update(part.as_bytes());
             digest.update(b"/");
@@ -194,8 +207,17 @@ mod tests {
         let (root, digest) = folder();
         assert!(digest.matches(&root).unwrap());
         assert_eq!(TreeDigest::parse(&digest.text()), Some(digest));
-        assert_ne!(TreeDigest::new().unwrap().text(), TreeDigest::new().unwrap().text());
-        for bad in ["", ":", "00:00", &"0".repeat(97), &format!("{}:{}", "g".repeat(32), "0".repeat(64))] {
+        assert_ne!(
+            TreeDigest::new().unwrap().text(),
+            TreeDigest::new().unwrap().text()
+        );
+        for bad in [
+            "",
+            ":",
+            "00:00",
+            &"0".repeat(97),
+            &format!("{}:{}", "g".repeat(32), "0".repeat(64)),
+        ] {
             assert_eq!(TreeDigest::parse(bad), None, "{bad}");
         }
     }

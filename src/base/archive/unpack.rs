@@ -55,9 +55,17 @@ impl fmt::Display for Dropped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (count, first) = (self.entries, self.first.join("; "));
         let more = count.saturating_sub(self.first.len() as u64);
-        let entries = if count == 1 { "1 entry" } else { &format!("{count} entries") };
+        let entries = if count == 1 {
+            "1 entry"
+        } else {
+            &format!("{count} entries")
+        };
         write!(f, "{entries} of the result could not be kept: {first}")?;
-        if more > 0 { write!(f, "; and {more} more") } else { Ok(()) }
+        if more > 0 {
+            write!(f, "; and {more} more")
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -91,8 +99,14 @@ pub fn unpack_within(
         digest: TreeDigest::new().map_err(Error::Output)?,
         buffer: vec![0; 64 << 10],
     };
-    sys::dir_builder(0o755).recursive(true).create(into).map_err(output_error(into))?;
-    let mut reader = Reader::new(Gunzip::new(BufReader::with_capacity(64 << 10, input)), *limits);
+    sys::dir_builder(0o755)
+        .recursive(true)
+        .create(into)
+        .map_err(output_error(into))?;
+    let mut reader = Reader::new(
+        Gunzip::new(BufReader::with_capacity(64 << 10, input)),
+        *limits,
+    );
     let mut links = Links::default();
     while let Some(entry) = reader.next_entry()? {
         to.count()?;
@@ -121,7 +135,10 @@ pub fn unpack_within(
         }
     }
     to.make_links(&links.links)?;
-    Ok(Unpacked { dropped: to.dropped, digest: to.digest })
+    Ok(Unpacked {
+        dropped: to.dropped,
+        digest: to.digest,
+    })
 }
 
 /// Symbolic links, which are created last.
@@ -135,7 +152,11 @@ struct Links {
 impl Links {
     fn push(&mut self, entry: Entry) -> Result<(), Error> {
         // A NUL ends a target, as on every system.
-        let target = entry.target.split(|byte| *byte == 0).next().unwrap_or_default();
+        let target = entry
+            .target
+            .split(|byte| *byte == 0)
+            .next()
+            .unwrap_or_default();
         self.bytes += LINK_BYTES + entry.name.len() + target.len();
         if self.bytes > MAX_LINK_NAME_BYTES {
             let why = format!("more than {MAX_LINK_NAME_BYTES} bytes of link names");
@@ -172,7 +193,8 @@ impl Destination<'_> {
     /// Counts an entry, or a folder that an entry implies.
     fn count(&mut self) -> Result<(), Error> {
         let left = self.left.checked_sub(1);
-        self.left = left.ok_or_else(|| Error::TooLarge(format!("more than {} entries", self.max)))?;
+        self.left =
+            left.ok_or_else(|| Error::TooLarge(format!("more than {} entries", self.max)))?;
         Ok(())
     }
 
@@ -211,8 +233,11 @@ impl Destination<'_> {
         let path = self.into.join(name);
         self.make_way(&path)?;
         self.claim(entry.size)?;
-        let Created { mut file, name: own_name, replaces } =
-            create(&path, name, entry.mode).map_err(output_error(&path))?;
+        let Created {
+            mut file,
+            name: own_name,
+            replaces,
+        } = create(&path, name, entry.mode).map_err(output_error(&path))?;
         if let Some(sha256) = replaces {
             self.digest.remove_file(&own_name, sha256.as_ref());
         }
@@ -241,13 +266,25 @@ impl Destination<'_> {
 
     /// Opens the file that the hard link `entry` called `name` refers to, with its length; or the reason why it is dropped.
     /// Symbolic links do not exist yet, so nothing leads out.
-    fn linked_file(&self, entry: &Entry, name: &Path) -> Result<Result<(File, u64), String>, Error> {
-        let absent =
-            || Ok(Err(format!("it is a hard link to `{}`, which is not there", show(&entry.target))));
-        let Ok((target, _)) = clean(&entry.target) else { return absent() };
+    fn linked_file(
+        &self,
+        entry: &Entry,
+        name: &Path,
+    ) -> Result<Result<(File, u64), String>, Error> {
+        let absent = || {
+            Ok(Err(format!(
+                "it is a hard link to `{}`, which is not there",
+                show(&entry.target)
+            )))
+        };
+        let Ok((target, _)) = clean(&entry.target) else {
+            return absent();
+        };
         let path = self.into.join(target);
         let found = crate::found(path.symlink_metadata()).map_err(output_error(&path));
-        let Ok(Some(metadata)) = found else { return absent() };
+        let Ok(Some(metadata)) = found else {
+            return absent();
+        };
         let is_itself = || path.canonicalize().ok() == self.into.join(name).canonicalize().ok();
         if !metadata.is_file() || is_itself() {
             return absent();
@@ -293,7 +330,9 @@ impl Destination<'_> {
         let mode = mode & 0o777 | 0o700;
         if !self.is_made(path)? {
             self.claim(0)?;
-            sys::dir_builder(mode).create(path).map_err(output_error(path))?;
+            sys::dir_builder(mode)
+                .create(path)
+                .map_err(output_error(path))?;
             self.note_folder(path);
             return Ok(());
         }
@@ -308,10 +347,18 @@ impl Destination<'_> {
         let root = self.into.canonicalize().map_err(output_error(self.into))?;
         for last in [false, true] {
             for [target, name] in links {
-                let Ok(path) = clean(name).map(|(name, _)| self.into.join(name)) else { continue };
-                let made = last && path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+                let Ok(path) = clean(name).map(|(name, _)| self.into.join(name)) else {
+                    continue;
+                };
+                let made = last
+                    && path
+                        .symlink_metadata()
+                        .is_ok_and(|found| found.is_symlink());
                 if !made && !self.make_link(&root, &path, target)? && last {
-                    let why = format!("it is a link to `{}`, which is not inside the folder", show(target));
+                    let why = format!(
+                        "it is a link to `{}`, which is not inside the folder",
+                        show(target)
+                    );
                     self.drop_entry(name, &why);
                 }
             }
@@ -321,7 +368,9 @@ impl Destination<'_> {
 
     fn make_link(&mut self, root: &Path, path: &Path, target: &[u8]) -> Result<bool, Error> {
         let target = sys::path(target);
-        let Some(parent) = path.parent() else { return Ok(false) };
+        let Some(parent) = path.parent() else {
+            return Ok(false);
+        };
         if target.has_root() || self.make_way(path).is_err() {
             return Ok(false);
         }
@@ -384,7 +433,11 @@ fn create(path: &Path, name: &Path, mode: u32) -> io::Result<Created> {
     let mut options = OpenOptions::new();
     options.write(true).mode(mode & 0o777 | 0o600).no_follow();
     for number in 0..=MAX_NAMESAKES {
-        let suffix = if number == 0 { String::new() } else { format!("~{number}") };
+        let suffix = if number == 0 {
+            String::new()
+        } else {
+            format!("~{number}")
+        };
         let numbered = |path: &Path| {
             let mut numbered = path.as_os_str().to_owned();
             numbered.push(&suffix);
@@ -392,13 +445,23 @@ fn create(path: &Path, name: &Path, mode: u32) -> io::Result<Created> {
         };
         match options.clone().create_new(true).open(numbered(path)) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            opened => return Ok(Created { file: opened?, name: numbered(name), replaces: None }),
+            opened => {
+                return Ok(Created {
+                    file: opened?,
+                    name: numbered(name),
+                    replaces: None,
+                });
+            }
         }
         // The existing file may have another name, which differs in case.
         if number == 0 && !path.canonicalize().is_ok_and(|real| !real.ends_with(name)) {
             // Reading a folder here fails as opening it does.
             let replaces = Some(crate::file_sha256(path)?);
-            return Ok(Created { file: options.truncate(true).open(path)?, name: name.to_owned(), replaces });
+            return Ok(Created {
+                file: options.truncate(true).open(path)?,
+                name: name.to_owned(),
+                replaces,
+            });
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
@@ -413,6 +476,9 @@ fn output_error(path: &Path) -> impl Fn(io::Error) -> Error + '_ {
             NotFound if path.ancestors().any(Path::is_file) => {}
             _ => return Error::Output(at(path)(error)),
         }
-        Error::Malformed(format!("the archive contradicts itself at {}", at(path)(error)))
+        Error::Malformed(format!(
+            "the archive contradicts itself at {}",
+            at(path)(error)
+        ))
     }
 }

@@ -32,7 +32,13 @@ pub(super) enum Served {
 
 impl Connection {
     pub(super) fn new(wire: Box<dyn Wire>, peer: Peer, party: Party) -> Self {
-        Self { input: BufReader::with_capacity(4 << 10, wire), peer, party, head: None, is_new: true }
+        Self {
+            input: BufReader::with_capacity(4 << 10, wire),
+            peer,
+            party,
+            head: None,
+            is_new: true,
+        }
     }
 
     /// Serves requests until the end, or until one is a long upload that `may_be_long` does not permit. Where `is_last`
@@ -45,7 +51,11 @@ impl Connection {
         handler: &Handler<'_>,
     ) -> Served {
         let served = loop {
-            let head = match self.head.take().map_or_else(|| self.head(limits), |head| Ok(Some(head))) {
+            let head = match self
+                .head
+                .take()
+                .map_or_else(|| self.head(limits), |head| Ok(Some(head)))
+            {
                 Ok(Some(head)) => head,
                 Ok(None) => break Served::Ended,
                 Err(refusal) => return self.refuse(refusal),
@@ -64,11 +74,19 @@ impl Connection {
 
     /// Sends a refusal; nothing more is read.
     pub(super) fn refuse(&mut self, refusal: Refusal) -> Served {
-        log::debug!("refused a request from {}: {}", self.peer.address, refusal.reason);
+        log::debug!(
+            "refused a request from {}: {}",
+            self.peer.address,
+            refusal.reason
+        );
         let wire = self.input.get_mut();
         let written = refusal.response().write(wire, true, true);
         wire.close();
-        if written.is_ok() { Served::Unread } else { Served::Ended }
+        if written.is_ok() {
+            Served::Unread
+        } else {
+            Served::Ended
+        }
     }
 
     /// The head of the next request; `None` at the end of the connection.
@@ -87,11 +105,17 @@ impl Connection {
                 Ok(piece @ [_, ..]) => bytes.extend(piece.iter().take(limits.head_bytes - seen)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {
-                    return Err(Refusal { status: 408, reason: "the head arrived too slowly" });
+                    return Err(Refusal {
+                        status: 408,
+                        reason: "the head arrived too slowly",
+                    });
                 }
                 // To an interrupted read, eviction looks like the end of the connection.
                 _ if seen > 0 && self.peer.meter.evicted() => {
-                    return Err(Refusal { status: 503, reason: "other connections wait; try again" });
+                    return Err(Refusal {
+                        status: 503,
+                        reason: "other connections wait; try again",
+                    });
                 }
                 _ => return Ok(None),
             }
@@ -105,7 +129,10 @@ impl Connection {
                 }
                 Some(end) => return head::parse(&bytes[..end]).map(Some),
                 None if bytes.len() == limits.head_bytes => {
-                    return Err(Refusal { status: 431, reason: "the head is too long" });
+                    return Err(Refusal {
+                        status: 431,
+                        reason: "the head is too long",
+                    });
                 }
                 None if seen == 0 => self.peer.meter.enter(Phase::Request, Some(limits.head)),
                 None => {}
@@ -114,20 +141,51 @@ impl Connection {
     }
 
     /// Responds to one request; `None` if another may follow.
-    fn respond(&mut self, head: Head, is_last: &dyn Fn() -> bool, handler: &Handler<'_>) -> Option<Served> {
+    fn respond(
+        &mut self,
+        head: Head,
+        is_last: &dyn Fn() -> bool,
+        handler: &Handler<'_>,
+    ) -> Option<Served> {
         let peer = &self.peer;
         peer.meter.enter(Phase::Request, None);
-        let Head { method, path, headers, framing, expects_continue, keep_alive } = head;
-        let length = if let Framing::Length(length) = framing { Some(length) } else { None };
+        let Head {
+            method,
+            path,
+            headers,
+            framing,
+            expects_continue,
+            keep_alive,
+        } = head;
+        let length = if let Framing::Length(length) = framing {
+            Some(length)
+        } else {
+            None
+        };
         let body = Body::new(&mut self.input, framing, expects_continue);
-        let mut request = Request { method, path, headers, peer, length, body };
+        let mut request = Request {
+            method,
+            path,
+            headers,
+            peer,
+            length,
+            body,
+        };
         // All values that the handler shares are behind locks.
         let handled = catch_unwind(AssertUnwindSafe(|| handler(&mut request)));
-        let Request { method, path, mut body, .. } = request;
+        let Request {
+            method,
+            path,
+            mut body,
+            ..
+        } = request;
         // A worker uploads once; its thread is free for the next connection.
         let keep_alive = keep_alive && method != "PUT" && handled.is_ok();
         let mut response = handled.unwrap_or_else(|_| {
-            log::error!("a request from {} to `{path}` ended in a panic", peer.address);
+            log::error!(
+                "a request from {} to `{path}` ended in a panic",
+                peer.address
+            );
             Response::text(500, "internal error")
         });
         if let Some(refusal) = body.refusal() {
@@ -143,14 +201,22 @@ impl Connection {
         if go_on {
             return None;
         }
-        Some(if is_done { Served::Ended } else { Served::Unread })
+        Some(if is_done {
+            Served::Ended
+        } else {
+            Served::Unread
+        })
     }
 }
 
 impl Refusal {
     fn response(self) -> Response {
         let response = Response::text(self.status, self.reason);
-        if self.status == 503 { response.header("retry-after", "5") } else { response }
+        if self.status == 503 {
+            response.header("retry-after", "5")
+        } else {
+            response
+        }
     }
 }
 
@@ -183,12 +249,22 @@ enum State {
 }
 
 impl<'a> Body<'a> {
-    pub(super) fn new(input: &'a mut BufReader<Box<dyn Wire>>, framing: Framing, waiting: bool) -> Self {
+    pub(super) fn new(
+        input: &'a mut BufReader<Box<dyn Wire>>,
+        framing: Framing,
+        waiting: bool,
+    ) -> Self {
         let state = match framing {
             Framing::Length(length) => State::Length(length),
             Framing::Chunked => State::ChunkLine,
         };
-        Self { input, waiting: waiting && state != State::Length(0), state, extras: 0, failure: None }
+        Self {
+            input,
+            waiting: waiting && state != State::Length(0),
+            state,
+            extras: 0,
+            failure: None,
+        }
     }
 
     /// Whether everything was read.
@@ -201,9 +277,10 @@ impl<'a> Body<'a> {
         let (status, reason) = match self.failure? {
             io::ErrorKind::InvalidData => (400, "the body is malformed"),
             io::ErrorKind::TimedOut => (408, "the body arrived too slowly"),
-            io::ErrorKind::ConnectionAborted => {
-                (503, "the body arrived too slowly while other connections waited; try again")
-            }
+            io::ErrorKind::ConnectionAborted => (
+                503,
+                "the body arrived too slowly while other connections waited; try again",
+            ),
             _ => (408, "the connection ended inside the body"),
         };
         Some(Refusal { status, reason })
@@ -248,7 +325,11 @@ impl<'a> Body<'a> {
                     let line = self.line()?;
                     let (size, extension) = chunk_line(&line).ok_or(io::ErrorKind::InvalidData)?;
                     self.spend(extension)?;
-                    self.state = if size == 0 { State::Trailers } else { State::Chunk(size) };
+                    self.state = if size == 0 {
+                        State::Trailers
+                    } else {
+                        State::Chunk(size)
+                    };
                 }
                 State::Trailers => {
                     let line = self.line()?;
@@ -266,13 +347,20 @@ impl<'a> Body<'a> {
     /// The next line without its end.
     fn line(&mut self) -> io::Result<Vec<u8>> {
         let (max, mut line) = (MAX_LINE_BYTES + 2, Vec::new());
-        self.input.by_ref().take(max as u64).read_until(b'\n', &mut line)?;
+        self.input
+            .by_ref()
+            .take(max as u64)
+            .read_until(b'\n', &mut line)?;
         let is_whole = line.ends_with(b"\r\n");
         if !is_whole && line.len() < max && line.last() != Some(&b'\n') {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         line.truncate(line.len().saturating_sub(2));
-        if is_whole && !line.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t') {
+        if is_whole
+            && !line
+                .iter()
+                .any(|&byte| byte.is_ascii_control() && byte != b'\t')
+        {
             Ok(line)
         } else {
             Err(io::ErrorKind::InvalidData.into())
@@ -281,7 +369,11 @@ impl<'a> Body<'a> {
 
     fn spend(&mut self, extra: usize) -> io::Result<()> {
         self.extras += extra;
-        if self.extras > MAX_EXTRA_BYTES { Err(io::ErrorKind::InvalidData.into()) } else { Ok(()) }
+        if self.extras > MAX_EXTRA_BYTES {
+            Err(io::ErrorKind::InvalidData.into())
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -305,7 +397,10 @@ impl Read for Body<'_> {
 
 /// The size of a chunk, and the length of the extension, from the line before it.
 fn chunk_line(line: &[u8]) -> Option<(u64, usize)> {
-    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let digits = line
+        .iter()
+        .take_while(|byte| byte.is_ascii_hexdigit())
+        .count();
     let (size, rest) = line.split_at(digits);
     let extension = rest.trim_ascii_start();
     if !(1..=16).contains(&digits) || !rest.is_empty() && extension.first() != Some(&b';') {

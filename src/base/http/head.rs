@@ -16,7 +16,10 @@ pub(super) struct Refusal {
 }
 
 const fn bad(reason: &'static str) -> Refusal {
-    Refusal { status: 400, reason }
+    Refusal {
+        status: 400,
+        reason,
+    }
 }
 
 /// How a body is delimited.
@@ -54,7 +57,10 @@ impl Headers {
 
     /// Every value under this name, in order.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .filter(move |(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 }
 
@@ -65,9 +71,15 @@ pub(super) fn end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Refusal> {
         let before = index.checked_sub(1).map(|before| bytes[before]);
         match byte {
             0 => return Err(bad("a NUL byte in the head")),
-            b'\n' if before != Some(b'\r') => return Err(bad("a line that ends without a carriage return")),
-            b'\n' if index == 1 || bytes[..index].ends_with(b"\r\n\r") => return Ok(Some(index + 1)),
-            _ if byte != b'\n' && before == Some(b'\r') => return Err(bad("a stray carriage return")),
+            b'\n' if before != Some(b'\r') => {
+                return Err(bad("a line that ends without a carriage return"));
+            }
+            b'\n' if index == 1 || bytes[..index].ends_with(b"\r\n\r") => {
+                return Ok(Some(index + 1));
+            }
+            _ if byte != b'\n' && before == Some(b'\r') => {
+                return Err(bad("a stray carriage return"));
+            }
             _ => {}
         }
     }
@@ -81,21 +93,34 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
         Err(httparse::Error::TooManyHeaders) => {
-            return Err(Refusal { status: 431, reason: "too many header lines" });
+            return Err(Refusal {
+                status: 431,
+                reason: "too many header lines",
+            });
         }
         Err(httparse::Error::Version) => {
-            return Err(Refusal { status: 505, reason: "only HTTP/1.1 and HTTP/1.0 are supported" });
+            return Err(Refusal {
+                status: 505,
+                reason: "only HTTP/1.1 and HTTP/1.0 are supported",
+            });
         }
         _ => return Err(bad("a malformed head")),
     }
-    let (Some(method), Some(target), Some(version)) = (request.method, request.path, request.version) else {
+    let (Some(method), Some(target), Some(version)) =
+        (request.method, request.path, request.version)
+    else {
         return Err(bad("a malformed request line"));
     };
     let headers = Headers(
         request
             .headers
             .iter()
-            .map(|line| (line.name.to_owned(), String::from_utf8_lossy(line.value).into_owned()))
+            .map(|line| {
+                (
+                    line.name.to_owned(),
+                    String::from_utf8_lossy(line.value).into_owned(),
+                )
+            })
             .collect(),
     );
     let path = path_of(target)?.to_owned();
@@ -106,19 +131,38 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head, Refusal> {
         0 if version == 0 => {}
         _ => return Err(bad("exactly one host header is needed")),
     }
-    let closes = |value: &str| value.split(',').any(|option| option.trim().eq_ignore_ascii_case("close"));
+    let closes = |value: &str| {
+        value
+            .split(',')
+            .any(|option| option.trim().eq_ignore_ascii_case("close"))
+    };
     let keep_alive = version == 1 && !headers.all("connection").any(closes);
-    Ok(Head { method: method.into(), path, headers, framing, expects_continue, keep_alive })
+    Ok(Head {
+        method: method.into(),
+        path,
+        headers,
+        framing,
+        expects_continue,
+        keep_alive,
+    })
 }
 
 /// The path of a request target, of which `https://host` may be the front.
 fn path_of(target: &str) -> Result<&str, Refusal> {
-    let origin = match target.strip_prefix("https://").or_else(|| target.strip_prefix("http://")) {
+    let origin = match target
+        .strip_prefix("https://")
+        .or_else(|| target.strip_prefix("http://"))
+    {
         Some(rest) => rest.find(['/', '?']).map_or("/", |at| &rest[at..]),
         None => target,
     };
-    if !origin.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#') {
-        return Err(bad("a character in the request target that must be percent-encoded"));
+    if !origin
+        .bytes()
+        .all(|byte| byte.is_ascii_graphic() && byte != b'#')
+    {
+        return Err(bad(
+            "a character in the request target that must be percent-encoded",
+        ));
     }
     match origin.split('?').next().unwrap_or_default() {
         "" if origin.len() < target.len() => Ok("/"),
@@ -141,14 +185,19 @@ fn framing(headers: &Headers, version: u8) -> Result<Framing, Refusal> {
         }
         return Ok(Framing::Chunked);
     }
-    let Some(first) = lengths.next() else { return Ok(Framing::Length(0)) };
+    let Some(first) = lengths.next() else {
+        return Ok(Framing::Length(0));
+    };
     if lengths.any(|other| other != first) {
         return Err(bad("two lengths that differ"));
     }
     if first.is_empty() || !first.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(bad("a content-length that is not a number"));
     }
-    first.parse().map(Framing::Length).map_err(|_| bad("a content-length that is too large"))
+    first
+        .parse()
+        .map(Framing::Length)
+        .map_err(|_| bad("a content-length that is too large"))
 }
 
 fn expects_continue(headers: &Headers, version: u8) -> Result<bool, Refusal> {
@@ -157,8 +206,15 @@ fn expects_continue(headers: &Headers, version: u8) -> Result<bool, Refusal> {
         None => Ok(false),
         // Clients of HTTP/1.0 do not understand interim responses.
         Some(_) if version == 0 => Ok(false),
-        Some(word) if word.eq_ignore_ascii_case("100-continue") && expectations.next().is_none() => Ok(true),
-        Some(_) => Err(Refusal { status: 417, reason: "an expectation other than 100-continue" }),
+        Some(word)
+            if word.eq_ignore_ascii_case("100-continue") && expectations.next().is_none() =>
+        {
+            Ok(true)
+        }
+        Some(_) => Err(Refusal {
+            status: 417,
+            reason: "an expectation other than 100-continue",
+        }),
     }
 }
 
@@ -180,7 +236,10 @@ mod tests {
             "PUT /a%20b?x=1?2 HTTP/1.1\r\nHost: h\r\nX-Name:  some value \r\nContent-Length: 12\r\n\r\n",
         )
         .unwrap();
-        assert_eq!((head.method.as_str(), head.path.as_str()), ("PUT", "/a%20b"));
+        assert_eq!(
+            (head.method.as_str(), head.path.as_str()),
+            ("PUT", "/a%20b")
+        );
         assert_eq!(head.headers.get("x-name"), Some("some value"));
         assert_eq!(head.headers.get("X-NAME"), Some("some value"));
         assert_eq!(head.framing, Framing::Length(12));
@@ -193,7 +252,10 @@ mod tests {
             ("", Some(Framing::Length(0))),
             ("Content-Length: 0", Some(Framing::Length(0))),
             ("Content-Length: 007", Some(Framing::Length(7))),
-            ("Content-Length: 5\r\nContent-Length: 5", Some(Framing::Length(5))),
+            (
+                "Content-Length: 5\r\nContent-Length: 5",
+                Some(Framing::Length(5)),
+            ),
             ("Transfer-Encoding: chunked", Some(Framing::Chunked)),
             ("transfer-encoding: CHUNKED ", Some(Framing::Chunked)),
             ("transfer-encoding:\tchunked\t ", Some(Framing::Chunked)),
@@ -214,7 +276,10 @@ mod tests {
             ("Transfer-Encoding: gzip, chunked", None),
             ("Transfer-Encoding: chunked, gzip", None),
             ("Transfer-Encoding: chunked, chunked", None),
-            ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", None),
+            (
+                "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+                None,
+            ),
             ("Transfer-Encoding: identity", None),
             ("Transfer-Encoding: xchunked", None),
             ("Transfer-Encoding:", None),
@@ -234,7 +299,11 @@ mod tests {
             ("Höst: h", None),
             ("Host: second", None),
         ] {
-            let lines = if lines.is_empty() { String::new() } else { format!("{lines}\r\n") };
+            let lines = if lines.is_empty() {
+                String::new()
+            } else {
+                format!("{lines}\r\n")
+            };
             let found = check(&format!("PUT / HTTP/1.1\r\nHost: h\r\n{lines}\r\n"));
             match (found, expected) {
                 (Ok(head), Some(framing)) => assert_eq!(head.framing, framing, "{lines:?}"),
@@ -279,7 +348,10 @@ mod tests {
     fn connections_stay_open_for_clients_that_support_it() {
         for (head, keep_alive) in [
             ("GET / HTTP/1.1\r\nHost: h\r\n\r\n", true),
-            ("GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Close\r\n\r\n", false),
+            (
+                "GET / HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Close\r\n\r\n",
+                false,
+            ),
             ("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", false),
         ] {
             assert_eq!(check(head).unwrap().keep_alive, keep_alive, "{head:?}");
@@ -289,7 +361,12 @@ mod tests {
     #[test]
     fn too_many_headers_are_431_and_unknown_expectations_417() {
         let many = "X: y\r\n".repeat(MAX_HEADERS + 1);
-        assert_eq!(check(&format!("GET / HTTP/1.1\r\n{many}\r\n")).unwrap_err().status, 431);
+        assert_eq!(
+            check(&format!("GET / HTTP/1.1\r\n{many}\r\n"))
+                .unwrap_err()
+                .status,
+            431
+        );
         let odd = "GET / HTTP/1.1\r\nHost: h\r\nExpect: tea\r\n\r\n";
         assert_eq!(check(odd).unwrap_err().status, 417);
     }

@@ -41,7 +41,13 @@ impl<'a> Acceptor<'a> {
         let poller = Poller::new()?;
         listener.set_nonblocking(true)?;
         poller.add(listener, LISTENER)?;
-        Ok(Self { listener, queue, poller, has_more: false, failures: Failures::default() })
+        Ok(Self {
+            listener,
+            queue,
+            poller,
+            has_more: false,
+            failures: Failures::default(),
+        })
     }
 
     /// Waits up to `limit`, accepts connections, and wakes those in the queue that have become readable.
@@ -62,13 +68,17 @@ impl<'a> Acceptor<'a> {
         for _ in 0..MAX_ACCEPTED {
             // Some systems let an accepted socket inherit the listening socket's mode.
             let accepted = self.listener.accept();
-            match accepted.and_then(|(socket, from)| Ok((socket.set_nonblocking(false)?, socket, from))) {
+            match accepted
+                .and_then(|(socket, from)| Ok((socket.set_nonblocking(false)?, socket, from)))
+            {
                 Ok(((), socket, from)) => self.queue.arrive(socket, canonical(from), &self.poller),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     if let Some(count) = self.failures.count(Instant::now()) {
-                        log::warn!("cannot accept connections: {error} ({count} since the last message)");
+                        log::warn!(
+                            "cannot accept connections: {error} ({count} since the last message)"
+                        );
                     }
                     // Usually for lack of descriptors, and most connections that wait are worth less than
                     // the files of those that are served.
@@ -86,7 +96,10 @@ impl Failures {
     /// Counts a failure; returns the count if it is to be reported now.
     fn count(&mut self, now: Instant) -> Option<u64> {
         self.count += 1;
-        if self.reported.is_some_and(|reported| now.saturating_duration_since(reported) < REPORT_INTERVAL) {
+        if self
+            .reported
+            .is_some_and(|reported| now.saturating_duration_since(reported) < REPORT_INTERVAL)
+        {
             return None;
         }
         self.reported = Some(now);
@@ -96,14 +109,18 @@ impl Failures {
 
 /// Whether a read would return at once, on a system without a poller.
 fn is_readable(socket: &TcpStream) -> bool {
-    let peeked = socket.set_nonblocking(true).and_then(|()| socket.peek(&mut [0]));
+    let peeked = socket
+        .set_nonblocking(true)
+        .and_then(|()| socket.peek(&mut [0]));
     socket.set_nonblocking(false).is_err()
         || !matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// Listens at `address`, a host and a port.
 pub(super) fn listen(address: &str) -> io::Result<TcpListener> {
-    let Some(port) = wildcard(address) else { return TcpListener::bind(address) };
+    let Some(port) = wildcard(address) else {
+        return TcpListener::bind(address);
+    };
     match sys::listen_at_all(port) {
         Ok(listener) => Ok(listener),
         // The kernel lacks IPv6, or another program has the port there.
@@ -134,7 +151,8 @@ mod tests {
 
     #[test]
     fn wildcard_of_either_family_accepts_both() {
-        let families: [std::net::IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let families: [std::net::IpAddr; 2] =
+            [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         for host in families {
             if TcpListener::bind((host, 0)).is_err() {
                 crate::testing::skipped("ipv6", &format!("this machine has no {host}"));
@@ -145,7 +163,11 @@ mod tests {
                 let port = listener.local_addr().unwrap().port();
                 let client = TcpStream::connect((host, port)).unwrap();
                 let (_, from) = listener.accept().unwrap();
-                assert_eq!(canonical(from), client.local_addr().unwrap(), "{address} {host}");
+                assert_eq!(
+                    canonical(from),
+                    client.local_addr().unwrap(),
+                    "{address} {host}"
+                );
             }
         }
     }
@@ -154,8 +176,9 @@ mod tests {
     fn failures_to_accept_are_reported_rarely_with_their_number() {
         let start = Instant::now();
         let mut failures = Failures::default();
-        let reports: Vec<_> =
-            (0..200).filter_map(|tenth| failures.count(start + Duration::from_millis(100 * tenth))).collect();
+        let reports: Vec<_> = (0..200)
+            .filter_map(|tenth| failures.count(start + Duration::from_millis(100 * tenth)))
+            .collect();
         assert_eq!(reports, [1, 100]);
     }
 

@@ -193,7 +193,13 @@ impl Server {
             _ => anyhow::Error::new(error).context(format!("cannot listen at `{address}`")),
         })?;
         let address = listener.local_addr().context("cannot get the port")?;
-        Ok(Self { listener, address, tls: None, principal: None, limits: Limits::default() })
+        Ok(Self {
+            listener,
+            address,
+            tls: None,
+            principal: None,
+            limits: Limits::default(),
+        })
     }
 
     /// Requires TLS.
@@ -228,9 +234,13 @@ impl Server {
         stop: &Stop,
         handler: impl Fn(&mut Request<'_>) -> Response + Sync,
     ) -> anyhow::Result<()> {
-        let limits = &Limits { waiting: self.waiting(), ..self.limits.clone() };
+        let limits = &Limits {
+            waiting: self.waiting(),
+            ..self.limits.clone()
+        };
         let (queue, handler): (_, &Handler<'_>) = (&Queue::new(limits), &handler);
-        let acceptor = Acceptor::new(&self.listener, queue).context("cannot wait for connections")?;
+        let acceptor =
+            Acceptor::new(&self.listener, queue).context("cannot wait for connections")?;
         std::thread::scope(|scope| {
             {
                 // Ends with this block: its descriptors refer to the listener.
@@ -245,7 +255,9 @@ impl Server {
                     }
                     while queue.wants_thread() {
                         let thread = crate::thread("http").stack_size(STACK_BYTES);
-                        if let Err(error) = thread.spawn_scoped(scope, || self.work(queue, limits, handler)) {
+                        if let Err(error) =
+                            thread.spawn_scoped(scope, || self.work(queue, limits, handler))
+                        {
                             queue.without_thread();
                             log::warn!("a connection waits: {error}");
                             break;
@@ -269,7 +281,11 @@ impl Server {
     fn work(&self, queue: &Queue, limits: &Limits, handler: &Handler<'_>) {
         while let Some(turn) = queue.next() {
             // One panic must not end the thread, which the queue counts.
-            if catch_unwind(AssertUnwindSafe(|| self.serve(queue, turn, limits, handler))).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| {
+                self.serve(queue, turn, limits, handler)
+            }))
+            .is_err()
+            {
                 log::error!("a connection ended in a panic");
             }
         }
@@ -277,13 +293,20 @@ impl Server {
 
     /// Serves a connection until its end, or until it must wait for a long upload.
     fn serve(&self, queue: &Queue, turn: Turn, limits: &Limits, handler: &Handler<'_>) {
-        let Turn { work, permit, _busy } = turn;
+        let Turn {
+            work,
+            permit,
+            _busy,
+        } = turn;
         let mut permit = Some(permit);
         let mut connection = match work {
             Work::Arrival(socket, address) => match self.open(socket, address, limits) {
                 Ok(connection) => {
                     if connection.peer.certificate.is_some() {
-                        permit.take().into_iter().for_each(|unknown| queue.identified(unknown));
+                        permit
+                            .take()
+                            .into_iter()
+                            .for_each(|unknown| queue.identified(unknown));
                     }
                     connection
                 }
@@ -300,10 +323,20 @@ impl Server {
             permit = permit.take().or_else(|| queue.begin_upload(&party));
             permit.is_some() || matches!(party, Party::Address(_))
         };
-        let mut served = connection.serve(limits, &mut may_be_long, &|| queue.ends_connections(), handler);
+        let mut served = connection.serve(
+            limits,
+            &mut may_be_long,
+            &|| queue.ends_connections(),
+            handler,
+        );
         if served == Served::Long {
-            let Some(mut refused) = queue.postpone(connection) else { return };
-            served = refused.refuse(Refusal { status: 503, reason: "too many uploads wait; try again" });
+            let Some(mut refused) = queue.postpone(connection) else {
+                return;
+            };
+            served = refused.refuse(Refusal {
+                status: 503,
+                reason: "too many uploads wait; try again",
+            });
         }
         if served == Served::Unread {
             meter.linger();
@@ -311,18 +344,39 @@ impl Server {
     }
 
     /// Performs the handshake.
-    fn open(&self, socket: TcpStream, address: SocketAddr, limits: &Limits) -> io::Result<Box<Connection>> {
+    fn open(
+        &self,
+        socket: TcpStream,
+        address: SocketAddr,
+        limits: &Limits,
+    ) -> io::Result<Box<Connection>> {
         let meter = Arc::new(Meter::new(socket, limits)?);
         let connection = |wire, certificate, party| {
-            let peer = Peer { address, certificate, meter: Arc::clone(&meter), open: Arc::default() };
+            let peer = Peer {
+                address,
+                certificate,
+                meter: Arc::clone(&meter),
+                open: Arc::default(),
+            };
             Box::new(Connection::new(wire, peer, party))
         };
-        let plain = || connection(Box::new(Socket(Arc::clone(&meter))), None, Party::of(address.ip()));
-        let Some(config) = &self.tls else { return Ok(plain()) };
+        let plain = || {
+            connection(
+                Box::new(Socket(Arc::clone(&meter))),
+                None,
+                Party::of(address.ip()),
+            )
+        };
+        let Some(config) = &self.tls else {
+            return Ok(plain());
+        };
         let mut first = [0];
         // A TLS record does not begin with a letter; a plain request does.
         if meter.socket()?.peek(&mut first).is_ok() && first[0].is_ascii_uppercase() {
-            plain().refuse(Refusal { status: 400, reason: "this port speaks HTTPS" });
+            plain().refuse(Refusal {
+                status: 400,
+                reason: "this port speaks HTTPS",
+            });
             meter.linger();
             return Err(io::ErrorKind::InvalidData.into());
         }
@@ -330,8 +384,12 @@ impl Server {
             Ok(tls) => {
                 let certificate = tls.conn.peer_certificates().and_then(|chain| chain.first());
                 let certificate = certificate.map(|first| first.clone().into_owned());
-                let principal = certificate.as_ref().and_then(|found| self.principal?(found));
-                let party = principal.map_or(Party::of(address.ip()), |name| Party::Principal(name.into()));
+                let principal = certificate
+                    .as_ref()
+                    .and_then(|found| self.principal?(found));
+                let party = principal.map_or(Party::of(address.ip()), |name| {
+                    Party::Principal(name.into())
+                });
                 Ok(connection(Box::new(tls), certificate, party))
             }
             Err(error) => {
@@ -347,9 +405,16 @@ impl Server {
     /// The number of waiting connections for which there are descriptors: each request needs one more for a file.
     fn waiting(&self) -> usize {
         const OTHERS: u64 = 64;
-        let Limits { threads, waiting_uploads, waiting, .. } = self.limits;
+        let Limits {
+            threads,
+            waiting_uploads,
+            waiting,
+            ..
+        } = self.limits;
         let used = threads as u64 * 2 + waiting_uploads + OTHERS;
         let files = sys::raise_open_files(used + waiting as u64);
-        usize::try_from(files.saturating_sub(used)).unwrap_or(waiting).clamp(1, waiting)
+        usize::try_from(files.saturating_sub(used))
+            .unwrap_or(waiting)
+            .clamp(1, waiting)
     }
 }

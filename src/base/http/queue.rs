@@ -128,8 +128,14 @@ impl Queue {
             return log::debug!("cannot wait for {address}: {error}");
         }
         if !state.closing {
-            let arrival = Arrival { socket, address, since: Instant::now() };
-            state.arrivals.push_asleep(number, Party::of(address.ip()), arrival);
+            let arrival = Arrival {
+                socket,
+                address,
+                since: Instant::now(),
+            };
+            state
+                .arrivals
+                .push_asleep(number, Party::of(address.ip()), arrival);
             evicted = state.evict_beyond(self.max_waiting);
         }
         // Sockets are closed without the lock.
@@ -164,7 +170,10 @@ impl Queue {
     pub(super) fn readable(&self, is_readable: impl Fn(&TcpStream) -> bool) -> Vec<u64> {
         let state = self.lock();
         let asleep = state.arrivals.asleep();
-        asleep.filter(|(_, arrival)| is_readable(&arrival.socket)).map(|(number, _)| number).collect()
+        asleep
+            .filter(|(_, arrival)| is_readable(&arrival.socket))
+            .map(|(number, _)| number)
+            .collect()
     }
 
     /// Closes connections that have waited for too long.
@@ -183,17 +192,29 @@ impl Queue {
     /// Permits a long upload of `principal`, unless others of it wait already or too many run.
     pub(super) fn begin_upload(&self, principal: &Party) -> Option<Permit<Party>> {
         let state = self.lock();
-        if state.uploads.len_of(principal) > 0 { None } else { self.uploads.take(principal, 1) }
+        if state.uploads.len_of(principal) > 0 {
+            None
+        } else {
+            self.uploads.take(principal, 1)
+        }
     }
 
     /// Lets a long upload wait without a thread; returns it if too many wait already.
     pub(super) fn postpone(&self, upload: Box<Connection>) -> Option<Box<Connection>> {
         let mut state = self.lock();
-        let permit = if state.closing { None } else { self.waiting_uploads.take(&upload.party, 1) };
-        let Some(permit) = permit else { return Some(upload) };
+        let permit = if state.closing {
+            None
+        } else {
+            self.waiting_uploads.take(&upload.party, 1)
+        };
+        let Some(permit) = permit else {
+            return Some(upload);
+        };
         state.next += 1;
         let number = state.next;
-        state.uploads.push(number, upload.party.clone(), (upload, permit));
+        state
+            .uploads
+            .push(number, upload.party.clone(), (upload, permit));
         None
     }
 
@@ -249,7 +270,11 @@ impl Queue {
         let chosen = candidates.min_by_key(|candidate| (candidate.busy, candidate.number))?;
         let busy = self.busy.take(&chosen.party, 1)?;
         let permit = chosen.quota.take(&chosen.party, 1)?;
-        Some(Turn { work: state.take(chosen.number)?, permit, _busy: busy })
+        Some(Turn {
+            work: state.take(chosen.number)?,
+            permit,
+            _busy: busy,
+        })
     }
 
     /// The party that occupies the fewest threads, among equals the first, of those that may have one more.
@@ -271,7 +296,12 @@ impl Queue {
             }
         }
         let (busy, number, party) = best?;
-        Some(Candidate { busy, number, party: party.clone(), quota })
+        Some(Candidate {
+            busy,
+            number,
+            party: party.clone(),
+            quota,
+        })
     }
 
     /// Whether connections must end after their response: others wait and no thread is free, or [`Queue::close`] was called.
@@ -292,8 +322,14 @@ impl Queue {
             return;
         }
         let mut held: HashMap<&Party, usize> = HashMap::new();
-        state.active.iter().for_each(|(party, _)| *held.entry(party).or_default() += 1);
-        let slow = state.active.iter().filter_map(|(party, meter)| Some((meter.slowness()?, party, meter)));
+        state
+            .active
+            .iter()
+            .for_each(|(party, _)| *held.entry(party).or_default() += 1);
+        let slow = state
+            .active
+            .iter()
+            .filter_map(|(party, meter)| Some((meter.slowness()?, party, meter)));
         let mut slow: Vec<_> = slow.collect();
         slow.sort_by_key(|(rate, party, _)| (Reverse(held[party]), *rate));
         for (rate, party, meter) in slow.into_iter().take(state.waiting()) {
@@ -313,8 +349,15 @@ impl Queue {
         let mut state = self.lock();
         state.closing = true;
         // Dropped after the lock is released, with their permits and sockets.
-        let dropped = (std::mem::take(&mut state.arrivals), std::mem::take(&mut state.uploads));
-        state.active.iter().filter(|(_, meter)| meter.slowness() == Some(0)).for_each(|(_, m)| m.evict());
+        let dropped = (
+            std::mem::take(&mut state.arrivals),
+            std::mem::take(&mut state.uploads),
+        );
+        state
+            .active
+            .iter()
+            .filter(|(_, meter)| meter.slowness() == Some(0))
+            .for_each(|(_, m)| m.evict());
         drop(state);
         drop(dropped);
         self.changed.notify_all();
@@ -322,12 +365,17 @@ impl Queue {
 
     /// Ends every connection.
     pub(super) fn abort(&self) {
-        self.lock().active.iter().for_each(|(_, meter)| meter.abort());
+        self.lock()
+            .active
+            .iter()
+            .for_each(|(_, meter)| meter.abort());
     }
 
     /// Waits up to `limit` until every thread has ended.
     pub(super) fn is_empty_within(&self, limit: Duration) -> bool {
-        let waited = self.changed.wait_timeout_while(self.lock(), limit, |state| state.threads > 0);
+        let waited = self
+            .changed
+            .wait_timeout_while(self.lock(), limit, |state| state.threads > 0);
         waited.unwrap_or_else(PoisonError::into_inner).0.threads == 0
     }
 
@@ -348,14 +396,18 @@ impl State {
         if let Some(arrival) = self.arrivals.remove(number) {
             return Some(Work::Arrival(arrival.socket, arrival.address));
         }
-        self.uploads.remove(number).map(|(connection, permit)| Work::Upload(connection, permit))
+        self.uploads
+            .remove(number)
+            .map(|(connection, permit)| Work::Upload(connection, permit))
     }
 
     /// Removes connections until at most `max` wait: each time the oldest of the address with most of them.
     fn evict_beyond(&mut self, max: usize) -> Vec<Arrival> {
         let mut evicted = Vec::new();
         while self.arrivals.len() > max {
-            let Some((number, _)) = self.arrivals.longest().next() else { break };
+            let Some((number, _)) = self.arrivals.longest().next() else {
+                break;
+            };
             evicted.extend(self.arrivals.remove(number));
         }
         evicted
@@ -364,6 +416,9 @@ impl State {
 
 impl Drop for Active<'_> {
     fn drop(&mut self) {
-        self.queue.lock().active.retain(|(_, meter)| !Arc::ptr_eq(meter, &self.meter));
+        self.queue
+            .lock()
+            .active
+            .retain(|(_, meter)| !Arc::ptr_eq(meter, &self.meter));
     }
 }

@@ -25,7 +25,11 @@ enum Payload {
 
 impl Response {
     fn new(status: u16, payload: Payload) -> Self {
-        Self { status, headers: Vec::new(), payload }
+        Self {
+            status,
+            headers: Vec::new(),
+            payload,
+        }
     }
 
     /// A response without a body.
@@ -43,7 +47,10 @@ impl Response {
     pub fn json(status: u16, document: &impl Serialize) -> Self {
         match serde_json::to_vec(document) {
             Ok(bytes) => Self::bytes(status, "application/json", bytes),
-            Err(error) => Self::text(500, format_args!("the response cannot be written as JSON: {error}")),
+            Err(error) => Self::text(
+                500,
+                format_args!("the response cannot be written as JSON: {error}"),
+            ),
         }
     }
 
@@ -64,9 +71,15 @@ impl Response {
                     .header("content-range", format!("bytes */{length}")));
             }
         };
-        let mut response = Self::new(status, Payload::File { file, range: range.clone() })
-            .header("content-type", content_type)
-            .header("accept-ranges", "bytes");
+        let mut response = Self::new(
+            status,
+            Payload::File {
+                file,
+                range: range.clone(),
+            },
+        )
+        .header("content-type", content_type)
+        .header("accept-ranges", "bytes");
         if status == 206 {
             let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
             response = response.header("content-range", text);
@@ -77,7 +90,9 @@ impl Response {
     /// Adds a header, its name in lower case. Control characters in the value become spaces.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        let value = value.into().replace(|c: char| c.is_control() && c != '\t', " ");
+        let value = value
+            .into()
+            .replace(|c: char| c.is_control() && c != '\t', " ");
         self.headers.push((name, value));
         self
     }
@@ -101,8 +116,13 @@ impl Response {
             Payload::Bytes(bytes) => bytes.len() as u64,
             Payload::File { range, .. } => range.end - range.start,
         };
-        let reason = StatusCode::from_u16(self.status).ok().and_then(|status| status.canonical_reason());
-        let (reason, date) = (reason.unwrap_or_default(), httpdate::fmt_http_date(SystemTime::now()));
+        let reason = StatusCode::from_u16(self.status)
+            .ok()
+            .and_then(|status| status.canonical_reason());
+        let (reason, date) = (
+            reason.unwrap_or_default(),
+            httpdate::fmt_http_date(SystemTime::now()),
+        );
         let mut text = format!("HTTP/1.1 {} {reason}\r\ndate: {date}\r\n", self.status);
         for (name, value) in &self.headers {
             text.extend([name, ": ", value, "\r\n"]);
@@ -111,7 +131,11 @@ impl Response {
         if self.status != 204 && self.status != 304 {
             text.push_str(&format!("content-length: {length}\r\n"));
         }
-        text.push_str(if close { "connection: close\r\n\r\n" } else { "\r\n" });
+        text.push_str(if close {
+            "connection: close\r\n\r\n"
+        } else {
+            "\r\n"
+        });
         match &self.payload {
             Payload::Bytes(bytes) if body => {
                 // One write makes one TLS record and one packet of a small response.
@@ -123,7 +147,10 @@ impl Response {
                 file.seek(SeekFrom::Start(range.start))?;
                 let mut file = BufReader::with_capacity(PIECE_BYTES, file.take(length));
                 if io::copy(&mut file, out)? < length {
-                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "the file became shorter",
+                    ));
                 }
             }
             _ => out.write_all(text.as_bytes())?,
@@ -187,14 +214,25 @@ mod tests {
             response.write(&mut out, body, true).unwrap();
             let text = String::from_utf8(out).unwrap();
             let (head, rest) = text.split_once("\r\n\r\n").unwrap();
-            let lines: Vec<&str> = head.split("\r\n").filter(|line| !line.starts_with("date: ")).collect();
+            let lines: Vec<&str> = head
+                .split("\r\n")
+                .filter(|line| !line.starts_with("date: "))
+                .collect();
             (lines.join("|"), rest.to_owned())
         };
         let response = Response::empty(403).header("x-name", "a\r\nb: c");
         let head = "HTTP/1.1 403 Forbidden|x-name: a  b: c|content-length: 0|connection: close";
         assert_eq!(write(response, true), (head.into(), String::new()));
-        let head = "HTTP/1.1 200 OK|content-type: application/json|content-length: 3|connection: close";
-        assert_eq!(write(Response::json(200, &[1]), true), (head.into(), "[1]".into()));
-        assert_eq!(write(Response::json(200, &[1]), false), (head.into(), String::new()), "HEAD");
+        let head =
+            "HTTP/1.1 200 OK|content-type: application/json|content-length: 3|connection: close";
+        assert_eq!(
+            write(Response::json(200, &[1]), true),
+            (head.into(), "[1]".into())
+        );
+        assert_eq!(
+            write(Response::json(200, &[1]), false),
+            (head.into(), String::new()),
+            "HEAD"
+        );
     }
 }

@@ -62,12 +62,19 @@ impl Meter {
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(stall))?;
         socket.set_read_timeout(Some(stall))?;
-        Ok(Self { socket: Some(socket), stall, rate: limits.rate, state: Mutex::default() })
+        Ok(Self {
+            socket: Some(socket),
+            stall,
+            rate: limits.rate,
+            state: Mutex::default(),
+        })
     }
 
     /// The connection; an error for a meter without one.
     pub(super) fn socket(&self) -> io::Result<&TcpStream> {
-        self.socket.as_ref().ok_or_else(|| io::ErrorKind::NotConnected.into())
+        self.socket
+            .as_ref()
+            .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Makes reads fail after `limit` from now; `None` restores the stall timeout of each read.
@@ -75,14 +82,18 @@ impl Meter {
         self.lock().deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         if limit.is_none() {
             // A socket that refuses a timeout fails at its next read, too.
-            let _ = self.socket().and_then(|socket| socket.set_read_timeout(Some(self.stall)));
+            let _ = self
+                .socket()
+                .and_then(|socket| socket.set_read_timeout(Some(self.stall)));
         }
     }
 
     /// Discards what the peer still sends: closing the connection before would make its system discard the response.
     pub(super) fn linger(self: &Arc<Self>) {
         // The peer may have left.
-        let _ = self.socket().and_then(|socket| socket.shutdown(Shutdown::Write));
+        let _ = self
+            .socket()
+            .and_then(|socket| socket.shutdown(Shutdown::Write));
         self.enter(Phase::Idle, Some(LINGER_TIMEOUT));
         let _ = io::copy(&mut Socket(Arc::clone(self)), &mut io::sink());
     }
@@ -90,13 +101,21 @@ impl Meter {
     /// Begins a phase, whose reads fail as [`Self::finish_within`] says.
     pub(super) fn enter(&self, phase: Phase, limit: Option<Duration>) {
         let mut state = self.lock();
-        *state = State { phase, evicted: state.evicted, ..State::default() };
+        *state = State {
+            phase,
+            evicted: state.evicted,
+            ..State::default()
+        };
         drop(state);
         self.finish_within(limit);
     }
 
     /// Performs one read or write, and counts its time and bytes.
-    pub fn time(&self, writing: bool, step: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
+    pub fn time(
+        &self,
+        writing: bool,
+        step: impl FnOnce() -> io::Result<usize>,
+    ) -> io::Result<usize> {
         let begun = Instant::now();
         {
             let mut state = self.lock();
@@ -111,10 +130,14 @@ impl Meter {
             // An evicted connection may still get its response.
             return moved;
         }
-        let earned = state.bytes.checked_div(self.rate).map_or(Duration::MAX, Duration::from_secs);
+        let earned = state
+            .bytes
+            .checked_div(self.rate)
+            .map_or(Duration::MAX, Duration::from_secs);
         if state.evicted {
             Err(io::ErrorKind::ConnectionAborted.into())
-        } else if state.phase == Phase::Request && state.waited > self.stall.saturating_add(earned) {
+        } else if state.phase == Phase::Request && state.waited > self.stall.saturating_add(earned)
+        {
             Err(io::ErrorKind::TimedOut.into())
         } else {
             moved
@@ -132,7 +155,8 @@ impl Meter {
             Phase::Idle => Some(0),
             Phase::Request => {
                 let rate = state.bytes.saturating_mul(1000) / milliseconds.max(1);
-                (u128::from(milliseconds) >= SLOW_AFTER.as_millis() && rate < SLOW_RATE).then_some(rate)
+                (u128::from(milliseconds) >= SLOW_AFTER.as_millis() && rate < SLOW_RATE)
+                    .then_some(rate)
             }
         }
     }
@@ -145,7 +169,9 @@ impl Meter {
     /// Whether another upload of the same result may replace it: it was ended, is slow, or has been silent for a second.
     pub fn is_stalled(&self) -> bool {
         let State { since, evicted, .. } = *self.lock();
-        evicted || self.slowness().is_some() || since.is_some_and(|since| since.elapsed() >= STALLED_AFTER)
+        evicted
+            || self.slowness().is_some()
+            || since.is_some_and(|since| since.elapsed() >= STALLED_AFTER)
     }
 
     /// Interrupts reads and writes of the connection. A thread that was reading can still respond.
@@ -154,7 +180,11 @@ impl Meter {
         state.evicted = true;
         if let Ok(socket) = self.socket() {
             // The peer may have left.
-            let _ = socket.shutdown(if state.writing { Shutdown::Both } else { Shutdown::Read });
+            let _ = socket.shutdown(if state.writing {
+                Shutdown::Both
+            } else {
+                Shutdown::Read
+            });
         }
     }
 
@@ -180,7 +210,11 @@ pub(super) struct Socket(pub(super) Arc<Meter>);
 
 /// Reports an expired socket timeout, which the system calls `WouldBlock`, as `TimedOut`.
 fn timed_out(error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
+    if error.kind() == io::ErrorKind::WouldBlock {
+        io::ErrorKind::TimedOut.into()
+    } else {
+        error
+    }
 }
 
 impl Read for Socket {
@@ -250,7 +284,11 @@ pub(super) struct Buffered {
 
 impl Buffered {
     fn new(socket: Socket) -> Self {
-        Self { socket, buffer: vec![0; READ_BYTES], unread: 0..0 }
+        Self {
+            socket,
+            buffer: vec![0; READ_BYTES],
+            unread: 0..0,
+        }
     }
 
     /// Reads from the socket into the empty buffer.
@@ -289,7 +327,11 @@ impl Write for Buffered {
 }
 
 /// Performs the handshake within `limit`. A refusal is sent to the peer before it is returned.
-pub(super) fn handshake(config: Arc<ServerConfig>, meter: Arc<Meter>, limit: Duration) -> io::Result<Tls> {
+pub(super) fn handshake(
+    config: Arc<ServerConfig>,
+    meter: Arc<Meter>,
+    limit: Duration,
+) -> io::Result<Tls> {
     meter.finish_within(Some(limit));
     let mut connection = ServerConnection::new(config).map_err(io::Error::other)?;
     // Responses are written in pieces, each of which waits for the peer.
@@ -315,7 +357,9 @@ mod tests {
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let meter = Meter::new(listener.accept().unwrap().0, &Limits::default()).unwrap();
         let mut buffered = Buffered::new(Socket(Arc::new(meter)));
-        let content: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251).to_le_bytes()[0]).collect();
+        let content: Vec<u8> = (0..3_000_000_u32)
+            .map(|number| (number % 251).to_le_bytes()[0])
+            .collect();
         let mut read = vec![0; READ_BYTES];
         let short = READ_BYTES - 1;
         peer.write_all(&content[..short]).unwrap();

@@ -35,8 +35,10 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Outages longer than this are logged.
 const OUTAGE_NOTICE: Duration = Duration::from_secs(3);
 /// Pauses between attempts.
-pub(super) const BACKOFF: Backoff =
-    Backoff { first: Duration::from_millis(200), max: Duration::from_secs(5) };
+pub(super) const BACKOFF: Backoff = Backoff {
+    first: Duration::from_millis(200),
+    max: Duration::from_secs(5),
+};
 /// etcd holds no object over 1.5 MiB; aggregated APIs may serve larger ones.
 pub(super) const MAX_OBJECT_BYTES: u64 = 16 << 20;
 /// Maximum bytes read of an error response.
@@ -75,7 +77,11 @@ impl Client {
         let place = |what: &'static str| format!("{}: {what}", config.source);
         let uri: http::Uri = config.server.parse().with_context(|| place("server"))?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
-        let written = authority.rsplit('@').next().unwrap_or_default().trim_end_matches(':');
+        let written = authority
+            .rsplit('@')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(':');
         // The parser treats an invalid port as a missing one.
         if uri.port_u16().is_none() && written != uri.host().unwrap_or_default() {
             let why = format!("`{}`: its port must be a number up to 65535", config.server);
@@ -85,13 +91,29 @@ impl Client {
         if uri.scheme_str() == Some("https") {
             let settings = tls::client_config(&config.trust, &config.identity);
             tls = Some(settings.with_context(|| place("TLS"))?);
-            let name = config.server_name.as_deref().unwrap_or(proxy::place(&uri).0);
+            let name = config
+                .server_name
+                .as_deref()
+                .unwrap_or(proxy::place(&uri).0);
             server_name = Some(tls::server_name(name).with_context(|| place("server"))?);
         }
-        let proxy = config.proxy.clone().map_or_else(|| Proxy::before(&uri), |proxy| Ok(Some(proxy)))?;
-        let dialer = Dialer { tls, server_name, proxy, stop: stop.clone() };
+        let proxy = config
+            .proxy
+            .clone()
+            .map_or_else(|| Proxy::before(&uri), |proxy| Ok(Some(proxy)))?;
+        let dialer = Dialer {
+            tls,
+            server_name,
+            proxy,
+            stop: stop.clone(),
+        };
         Ok(Self {
-            shared: Arc::new(Shared { config, uri, reached: false.into(), away: false.into() }),
+            shared: Arc::new(Shared {
+                config,
+                uri,
+                reached: false.into(),
+                away: false.into(),
+            }),
             limiter: Arc::new(Limiter::new(0.0, 0)),
             agent: Arc::new(Mutex::new(agent(&dialer))),
             dialer,
@@ -133,8 +155,15 @@ impl Client {
 
     /// The same client under another `stop`, with separate connections.
     pub fn under(&self, stop: &Stop) -> Self {
-        let dialer = Dialer { stop: stop.clone(), ..self.dialer.clone() };
-        Self { agent: Arc::new(Mutex::new(agent(&dialer))), dialer, ..self.clone() }
+        let dialer = Dialer {
+            stop: stop.clone(),
+            ..self.dialer.clone()
+        };
+        Self {
+            agent: Arc::new(Mutex::new(agent(&dialer))),
+            dialer,
+            ..self.clone()
+        }
     }
 
     /// The settings that it was created from.
@@ -163,7 +192,9 @@ impl Client {
     pub fn text(&self, request: &Request, limit: u64) -> Result<String, Error> {
         self.call(request, &mut |body| {
             let mut bytes = Vec::new();
-            body.take(limit).read_to_end(&mut bytes).map_err(|why| transport(&self.address(request), why))?;
+            body.take(limit)
+                .read_to_end(&mut bytes)
+                .map_err(|why| transport(&self.address(request), why))?;
             Ok(String::from_utf8_lossy(&bytes).into_owned())
         })
     }
@@ -174,12 +205,22 @@ impl Client {
     }
 
     /// Creates an object.
-    pub fn create(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<Value, Error> {
+    pub fn create(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<Value, Error> {
         self.send(&Request::create(resource, namespace, object))
     }
 
     /// Reads one object, if it exists.
-    pub fn find(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Option<Value>, Error> {
+    pub fn find(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, Error> {
         match self.get(resource, namespace, name) {
             Err(error) if error.is_not_found() => Ok(None),
             found => found.map(Some),
@@ -193,7 +234,12 @@ impl Client {
 
     /// Removes an object without a grace period, as nothing else removes a pod whose node does not respond. Another object
     /// that has taken its name stays.
-    pub fn delete_now(&self, resource: &Resource, namespace: &str, object: &Value) -> Result<(), Error> {
+    pub fn delete_now(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        object: &Value,
+    ) -> Result<(), Error> {
         let mut request = Request::delete(resource, namespace, object.name());
         let options = json!({
             "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
@@ -233,8 +279,14 @@ impl Client {
         request: &Request,
         read: &mut dyn FnMut(Body) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let whole = [self.shared.config.request_timeout, self.whole].into_iter().flatten().min();
-        self.retry(request, &mut || self.open(request, [whole, Some(SILENCE_TIMEOUT)]).and_then(&mut *read))
+        let whole = [self.shared.config.request_timeout, self.whole]
+            .into_iter()
+            .flatten()
+            .min();
+        self.retry(request, &mut || {
+            self.open(request, [whole, Some(SILENCE_TIMEOUT)])
+                .and_then(&mut *read)
+        })
     }
 
     /// Offset of this machine's clock from the server's, in seconds, and the margin of error; `None` if the response has no
@@ -249,15 +301,23 @@ impl Client {
     /// The server's certificate and the client's own, as far as they exist.
     pub fn certificates(&self) -> Result<[Option<CertificateDer<'static>>; 2], Error> {
         let (stream, _) = self.connect(&Request::raw(Method::GET, "/version"))?;
-        Ok([stream.certificate, self.shared.config.identity.certificate()])
+        Ok([
+            stream.certificate,
+            self.shared.config.identity.certificate(),
+        ])
     }
 
     /// A new connection and the headers of a request, for upgrades.
     pub(super) fn connect(&self, request: &Request) -> Result<(Stream, Headers), Error> {
         self.limiter.take(self.stop())?;
         let headers = self.headers(request)?;
-        let stream = self.dialer.dial(&self.shared.uri, self.whole.unwrap_or(Duration::MAX));
-        Ok((stream.map_err(|error| self.explain(request, error))?, headers))
+        let stream = self
+            .dialer
+            .dial(&self.shared.uri, self.whole.unwrap_or(Duration::MAX));
+        Ok((
+            stream.map_err(|error| self.explain(request, error))?,
+            headers,
+        ))
     }
 
     /// The server's address.
@@ -267,11 +327,20 @@ impl Client {
 
     /// The request as messages show it.
     pub(super) fn address(&self, request: &Request) -> String {
-        let address = format!("{} {}{}", request.method.as_str(), self.shared.config.server, request.path);
+        let address = format!(
+            "{} {}{}",
+            request.method.as_str(),
+            self.shared.config.server,
+            request.path
+        );
         short(&address).into_owned()
     }
 
-    fn retry<T>(&self, request: &Request, attempt: &mut dyn FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    fn retry<T>(
+        &self,
+        request: &Request,
+        attempt: &mut dyn FnMut() -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let started = Instant::now();
         let mut failures = 0;
         loop {
@@ -286,15 +355,23 @@ impl Client {
                 Err(error) => error,
             };
             failures += 1;
-            let hopeless = error.code().is_some_and(|code| self.hopeless.contains(&code));
-            let repeatable = error.is_passing() && !hopeless && (request.idempotent() || error.is_unsent());
-            let wished = if let Error::Api(refusal) = &error { refusal.retry_after } else { None };
+            let hopeless = error
+                .code()
+                .is_some_and(|code| self.hopeless.contains(&code));
+            let repeatable =
+                error.is_passing() && !hopeless && (request.idempotent() || error.is_unsent());
+            let wished = if let Error::Api(refusal) = &error {
+                refusal.retry_after
+            } else {
+                None
+            };
             let wait = wished.unwrap_or_else(|| BACKOFF.pause(failures));
             let patience = self.patience[usize::from(self.shared.reached.load(Ordering::Relaxed))];
             if !repeatable || started.elapsed().saturating_add(wait) > patience {
                 return Err(error);
             }
-            if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed) {
+            if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed)
+            {
                 log::warn!("{error}; retrying until it answers");
             } else {
                 log::debug!("{error}; retrying in {}", clock::duration(wait));
@@ -309,7 +386,9 @@ impl Client {
     /// of silence.
     fn open(&self, request: &Request, limits: [Option<Duration>; 2]) -> Result<Body, Error> {
         let mut response = self.exchange(request, limits)?;
-        if response.status() == http::StatusCode::UNAUTHORIZED && self.shared.config.credential.renew() {
+        if response.status() == http::StatusCode::UNAUTHORIZED
+            && self.shared.config.credential.renew()
+        {
             // A new certificate only applies to new connections.
             *lock(&self.agent) = agent(&self.dialer);
             response = self.exchange(request, limits)?;
@@ -317,7 +396,11 @@ impl Client {
         let status = response.status();
         let after = retry::after(response.headers());
         let body = Body {
-            reader: response.into_body().into_with_config().limit(u64::MAX).reader(),
+            reader: response
+                .into_body()
+                .into_with_config()
+                .limit(u64::MAX)
+                .reader(),
             stop: self.stop().clone(),
         };
         if status.is_success() {
@@ -326,7 +409,12 @@ impl Client {
         let mut text = Vec::new();
         // A truncated explanation is better than none.
         let _ = body.take(MAX_REFUSAL_BYTES).read_to_end(&mut text);
-        Err(Error::from_answer(status.as_u16(), after, &text, &self.address(request)))
+        Err(Error::from_answer(
+            status.as_u16(),
+            after,
+            &text,
+            &self.address(request),
+        ))
     }
 
     fn exchange(
@@ -336,34 +424,41 @@ impl Client {
     ) -> Result<http::Response<ureq::Body>, Error> {
         self.limiter.take(self.stop())?;
         let uri = format!("{}{}", self.shared.config.server, request.target());
-        let mut builder = http::Request::builder().method(request.method.as_str()).uri(uri);
+        let mut builder = http::Request::builder()
+            .method(request.method.as_str())
+            .uri(uri);
         for (name, value) in self.headers(request)? {
             builder = builder.header(name, value);
         }
         if let Some(body) = &request.body {
             builder = builder.header("content-length", body.len());
         }
-        let body = request
-            .body
-            .clone()
-            .map_or_else(SendBody::none, |body| SendBody::from_owned_reader(io::Cursor::new(body)));
+        let body = request.body.clone().map_or_else(SendBody::none, |body| {
+            SendBody::from_owned_reader(io::Cursor::new(body))
+        });
         let sent = builder.body(body).with_context(|| self.address(request))?;
         let agent = lock(&self.agent).clone();
         let sent = agent
             .configure_request(sent)
             .timeout_global(whole)
-            .timeout_recv_response(Some(self.whole.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT)))
+            .timeout_recv_response(Some(
+                self.whole.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT),
+            ))
             .timeout_per_read(silence)
             .build();
-        let response = agent.run(sent).map_err(|error| self.explain(request, error))?;
+        let response = agent
+            .run(sent)
+            .map_err(|error| self.explain(request, error))?;
         self.shared.reached.store(true, Ordering::Relaxed);
         Ok(response)
     }
 
     fn headers(&self, request: &Request) -> Result<Headers, Error> {
         let config = &self.shared.config;
-        let mut headers =
-            vec![("user-agent", concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")).to_owned())];
+        let mut headers = vec![(
+            "user-agent",
+            concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")).to_owned(),
+        )];
         headers.extend_from_slice(&request.headers);
         if !request.headers.iter().any(|(name, _)| *name == "accept") {
             headers.push(("accept", "application/json".into()));
@@ -371,8 +466,18 @@ impl Client {
         if let Some(value) = config.credential.authorization(&config.identity)? {
             headers.push(("authorization", value));
         }
-        headers.extend(config.as_user.iter().map(|user| ("impersonate-user", user.clone())));
-        headers.extend(config.as_groups.iter().map(|group| ("impersonate-group", group.clone())));
+        headers.extend(
+            config
+                .as_user
+                .iter()
+                .map(|user| ("impersonate-user", user.clone())),
+        );
+        headers.extend(
+            config
+                .as_groups
+                .iter()
+                .map(|group| ("impersonate-group", group.clone())),
+        );
         Ok(headers)
     }
 
@@ -382,7 +487,11 @@ impl Client {
 
     /// The error of a broken connection, unless the stop has ended it.
     pub(super) fn failed(&self, what: &str, error: io::Error) -> Error {
-        if self.stop().stopped() { Error::Stopped } else { transport(what, error) }
+        if self.stop().stopped() {
+            Error::Stopped
+        } else {
+            transport(what, error)
+        }
     }
 }
 
@@ -398,8 +507,14 @@ struct Limiter {
 impl Limiter {
     /// A rate that is zero, negative or not a number means no limit.
     fn new(qps: f64, burst: u32) -> Self {
-        let step = (qps > 0.0).then(|| Duration::try_from_secs_f64(1.0 / qps).ok()).flatten();
-        Self { step, burst: burst.max(1), full_at: Mutex::new(Instant::now()) }
+        let step = (qps > 0.0)
+            .then(|| Duration::try_from_secs_f64(1.0 / qps).ok())
+            .flatten();
+        Self {
+            step,
+            burst: burst.max(1),
+            full_at: Mutex::new(Instant::now()),
+        }
     }
 
     /// Waits for a turn.
@@ -447,7 +562,9 @@ pub(super) fn transport(what: &str, error: io::Error) -> Error {
         Ok(ureq::Error::Timeout(ureq::Timeout::Global)) => {
             return Error::sent(what, "no complete response within the request timeout");
         }
-        Ok(ureq::Error::Timeout(_)) => return Error::sent(what, "timed out waiting for a response"),
+        Ok(ureq::Error::Timeout(_)) => {
+            return Error::sent(what, "timed out waiting for a response");
+        }
         Ok(other) => (other.into_io(), Stage::Sent),
         Err(error) => (error, Stage::Sent),
     };
@@ -455,7 +572,11 @@ pub(super) fn transport(what: &str, error: io::Error) -> Error {
         Some(tls) => (distrust(tls), Stage::Distrusted),
         None => (error.to_string(), stage),
     };
-    Error::Transport { what: what.into(), why, stage }
+    Error::Transport {
+        what: what.into(),
+        why,
+        stage,
+    }
 }
 
 fn distrust(error: &rustls::Error) -> String {
@@ -481,7 +602,11 @@ fn distrust(error: &rustls::Error) -> String {
 
 /// The error for an object that exceeds the limit; retrying does not help.
 pub(super) fn oversized(request: &Request) -> Error {
-    anyhow!("`{request}`: the response contains an object of more than {} MiB", MAX_OBJECT_BYTES >> 20).into()
+    anyhow!(
+        "`{request}`: the response contains an object of more than {} MiB",
+        MAX_OBJECT_BYTES >> 20
+    )
+    .into()
 }
 
 pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
@@ -517,7 +642,11 @@ mod tests {
         assert_eq!([turns(), turns(), turns()], [None; 3]);
         assert_eq!(turns(), Some(Duration::from_millis(100)));
         assert_eq!(turns(), Some(Duration::from_millis(200)));
-        assert_eq!(limiter.reserve(now + Duration::from_secs(5)), None, "it grew back");
+        assert_eq!(
+            limiter.reserve(now + Duration::from_secs(5)),
+            None,
+            "it grew back"
+        );
     }
 
     #[test]

@@ -47,18 +47,23 @@ impl Discovery {
     pub fn preferred(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.iter().enumerate().filter_map(|(index, kind)| {
             let same = |other: &Kind| {
-                other.resource.group == kind.resource.group && other.resource.plural == kind.resource.plural
+                other.resource.group == kind.resource.group
+                    && other.resource.plural == kind.resource.plural
             };
-            let has_better = !kind.preferred && self.kinds.iter().any(|other| same(other) && other.preferred);
+            let has_better = !kind.preferred
+                && self
+                    .kinds
+                    .iter()
+                    .any(|other| same(other) && other.preferred);
             (!has_better && !self.kinds[..index].iter().any(same)).then_some(kind)
         })
     }
 
     /// The path of a manifest's kind.
     pub fn find(&self, api_version: &str, kind: &str) -> Option<&Kind> {
-        self.kinds
-            .iter()
-            .find(|known| known.resource.kind == kind && known.resource.api_version() == api_version)
+        self.kinds.iter().find(|known| {
+            known.resource.kind == kind && known.resource.api_version() == api_version
+        })
     }
 }
 
@@ -88,7 +93,11 @@ impl Client {
                 _ => return Err(anyhow!("`GET {root}`: not a Kubernetes API server").into()),
             }
         }
-        if self.stop().stopped() { Err(Error::Stopped) } else { Ok(found) }
+        if self.stop().stopped() {
+            Err(Error::Stopped)
+        } else {
+            Ok(found)
+        }
     }
 
     /// The server's version: `gitVersion`, `major`, `minor`, ….
@@ -98,7 +107,10 @@ impl Client {
 
     /// Whether the client may use `verb` on a kind; an empty namespace means in all of them.
     pub fn allowed(&self, verb: &str, resource: &Resource, namespace: &str) -> Result<bool, Error> {
-        let (plural, sub) = resource.plural.split_once('/').unwrap_or((&resource.plural, ""));
+        let (plural, sub) = resource
+            .plural
+            .split_once('/')
+            .unwrap_or((&resource.plural, ""));
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
@@ -119,10 +131,18 @@ impl Client {
                 for entry in entries.filter(|entry| !entry["name"].text().contains('/')) {
                     let names = [&entry["name"], &entry["kind"]];
                     let namespaced = entry["namespaced"] == true;
-                    found.add([group, version], names, &entry["verbs"], namespaced, preferred);
+                    found.add(
+                        [group, version],
+                        names,
+                        &entry["verbs"],
+                        namespaced,
+                        preferred,
+                    );
                 }
             }
-            Err(why) => found.failures.push((group_version(group, version), why.to_string())),
+            Err(why) => found
+                .failures
+                .push((group_version(group, version), why.to_string())),
         }
     }
 }
@@ -143,8 +163,16 @@ impl Discovery {
             kind: kind.text().to_owned().into(),
             namespaced,
         };
-        let verbs = verbs.items().filter_map(Value::as_str).map(Into::into).collect();
-        self.kinds.push(Kind { resource, verbs, preferred });
+        let verbs = verbs
+            .items()
+            .filter_map(Value::as_str)
+            .map(Into::into)
+            .collect();
+        self.kinds.push(Kind {
+            resource,
+            verbs,
+            preferred,
+        });
     }
 
     fn read_aggregated(&mut self, answer: &Value) {
@@ -153,14 +181,25 @@ impl Discovery {
             for (index, version) in entry["versions"].items().enumerate() {
                 let name = version["version"].text();
                 if version["freshness"] == "Stale" {
-                    self.failures
-                        .push((group_version(group, name), "the server behind it does not answer".into()));
+                    self.failures.push((
+                        group_version(group, name),
+                        "the server behind it does not answer".into(),
+                    ));
                 }
                 for entry in version["resources"].items() {
-                    let (kind, namespaced) = (&entry["responseKind"]["kind"], entry["scope"] == "Namespaced");
+                    let (kind, namespaced) = (
+                        &entry["responseKind"]["kind"],
+                        entry["scope"] == "Namespaced",
+                    );
                     if !kind.is_null() {
                         let names = [&entry["resource"], kind];
-                        self.add([group, name], names, &entry["verbs"], namespaced, index == 0);
+                        self.add(
+                            [group, name],
+                            names,
+                            &entry["verbs"],
+                            namespaced,
+                            index == 0,
+                        );
                     }
                 }
             }

@@ -100,25 +100,38 @@ impl Obstacle {
             ("being terminated", Self::NamespaceEnds),
             ("attempting to grant RBAC permissions", Self::Escalation),
         ];
-        words.into_iter().find_map(|(words, obstacle)| message.contains(words).then_some(obstacle))
+        words
+            .into_iter()
+            .find_map(|(words, obstacle)| message.contains(words).then_some(obstacle))
     }
 }
 
 impl Error {
     /// A failure after the request may have been carried out.
     pub(super) fn sent(what: &str, why: impl Into<String>) -> Self {
-        Self::Transport { what: what.into(), why: why.into(), stage: Stage::Sent }
+        Self::Transport {
+            what: what.into(),
+            why: why.into(),
+            stage: Stage::Sent,
+        }
     }
 
     /// The obstacle, if the server rejected the object with a known message.
     pub fn obstacle(&self) -> Option<Obstacle> {
-        let Self::Api(refusal) = self else { return None };
+        let Self::Api(refusal) = self else {
+            return None;
+        };
         Obstacle::of(&refusal.message)
     }
 
     /// Parses the body of an unsuccessful response.
     pub fn from_answer(code: u16, retry_after: Option<Duration>, body: &[u8], what: &str) -> Self {
-        let mut refusal = Refusal { code, retry_after, what: what.into(), ..Refusal::default() };
+        let mut refusal = Refusal {
+            code,
+            retry_after,
+            what: what.into(),
+            ..Refusal::default()
+        };
         match crate::json::from_slice(body) {
             Ok(status) if status["kind"] == "Status" => refusal.read_status(&status),
             _ => refusal.message = plain(body),
@@ -128,15 +141,24 @@ impl Error {
 
     /// Parses a `Status` inside a successful response, as in a watch.
     pub fn from_status(status: &Value, what: &str) -> Self {
-        let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok()).unwrap_or(500);
-        let mut refusal = Refusal { code, what: what.into(), ..Refusal::default() };
+        let code = status["code"]
+            .as_u64()
+            .and_then(|code| u16::try_from(code).ok())
+            .unwrap_or(500);
+        let mut refusal = Refusal {
+            code,
+            what: what.into(),
+            ..Refusal::default()
+        };
         refusal.read_status(status);
         Self::Api(Box::new(refusal))
     }
 
     /// The HTTP status of a refusal.
     pub fn code(&self) -> Option<u16> {
-        let Self::Api(refusal) = self else { return None };
+        let Self::Api(refusal) = self else {
+            return None;
+        };
         Some(refusal.code)
     }
 
@@ -176,14 +198,21 @@ impl Error {
 
     /// Whether no connection to the server was established.
     pub fn is_unreached(&self) -> bool {
-        matches!(self, Self::Transport { stage: Stage::Unsent, .. })
+        matches!(
+            self,
+            Self::Transport {
+                stage: Stage::Unsent,
+                ..
+            }
+        )
     }
 
     /// Whether the same call may succeed a little later.
     pub fn is_passing(&self) -> bool {
         match self {
             Self::Api(refusal) => {
-                refusal.retry_after.is_some() || matches!(refusal.code, 408 | 429 | 500 | 502 | 503 | 504)
+                refusal.retry_after.is_some()
+                    || matches!(refusal.code, 408 | 429 | 500 | 502 | 503 | 504)
             }
             Self::Transport { stage, .. } => *stage != Stage::Distrusted,
             _ => false,
@@ -196,7 +225,9 @@ impl Refusal {
         self.reason = status["reason"].text().into();
         self.message = status["message"].text().into();
         self.resume = status["metadata"]["continue"].text().into();
-        let seconds = status["details"]["retryAfterSeconds"].as_u64().filter(|seconds| *seconds > 0);
+        let seconds = status["details"]["retryAfterSeconds"]
+            .as_u64()
+            .filter(|seconds| *seconds > 0);
         self.retry_after = self.retry_after.or(seconds.map(Duration::from_secs));
     }
 }
@@ -209,8 +240,11 @@ impl fmt::Display for Refusal {
             (message, _) => message,
         };
         // Servers give no reason, so as not to help attackers.
-        let hint =
-            if self.code == 401 { ": the credentials were rejected; they may have expired" } else { "" };
+        let hint = if self.code == 401 {
+            ": the credentials were rejected; they may have expired"
+        } else {
+            ""
+        };
         write!(f, "{message}{hint} (`{}`: {})", self.what, self.code)
     }
 }
@@ -219,7 +253,11 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Api(refusal) => refusal.fmt(f),
-            Self::Transport { what, why, stage: Stage::Unsent } => {
+            Self::Transport {
+                what,
+                why,
+                stage: Stage::Unsent,
+            } => {
                 write!(f, "cannot reach `{}`: {why}", server_of(what))
             }
             Self::Transport { what, why, .. } => write!(f, "`{what}`: {why}"),
@@ -235,7 +273,9 @@ impl std::error::Error for Error {}
 fn server_of(what: &str) -> &str {
     let address = what.split_once(' ').map_or(what, |(_, address)| address);
     let host = address.find("://").map_or(0, |at| at + 3);
-    address[host..].find('/').map_or(address, |end| &address[..host + end])
+    address[host..]
+        .find('/')
+        .map_or(address, |end| &address[..host + end])
 }
 
 /// The start of a body that is not a `Status`, on one line: proxies answer with pages.
@@ -262,16 +302,25 @@ mod tests {
         let taken = check(409, &status("AlreadyExists", ""), "no (`GET /x`: 409)");
         assert!(taken.already_exists() && !taken.is_conflict());
         assert!(check(409, &status("Conflict", ""), "no (`GET /x`: 409)").is_conflict());
-        assert!(check(503, "<html>\n away </html>", "<html> away </html> (`GET /x`: 503)").is_passing());
+        assert!(
+            check(
+                503,
+                "<html>\n away </html>",
+                "<html> away </html> (`GET /x`: 503)"
+            )
+            .is_passing()
+        );
         check(
             401,
             &status("Unauthorized", ""),
             "no: the credentials were rejected; they may have expired (`GET /x`: 401)",
         );
         assert!(!check(403, "", "no reason given (`GET /x`: 403)").is_passing());
-        let Error::Api(gone) =
-            check(410, &status("Expired", r#","metadata":{"continue":"t"}"#), "no (`GET /x`: 410)")
-        else {
+        let Error::Api(gone) = check(
+            410,
+            &status("Expired", r#","metadata":{"continue":"t"}"#),
+            "no (`GET /x`: 410)",
+        ) else {
             panic!("not a refusal")
         };
         assert_eq!(gone.resume, "t");

@@ -98,7 +98,10 @@ impl Client {
                     }
                     Some((&STATUS, bytes)) => {
                         let stderr = String::from_utf8_lossy(&stderr).into_owned();
-                        return Ok(Exit { stderr, ..exit(bytes) });
+                        return Ok(Exit {
+                            stderr,
+                            ..exit(bytes)
+                        });
                     }
                     _ => {}
                 },
@@ -106,7 +109,9 @@ impl Client {
                 Some(Frame::Close) => {
                     // The server may have disconnected.
                     let _ = socket.send(CLOSE, &1000_u16.to_be_bytes());
-                    return Err(socket.failed(io::Error::other("the stream ended before the command did")));
+                    return Err(
+                        socket.failed(io::Error::other("the stream ended before the command did"))
+                    );
                 }
                 None => {}
             }
@@ -131,7 +136,9 @@ impl Client {
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: {}\r\n",
             self.uri().path().trim_end_matches('/'),
             request.target(),
-            self.uri().authority().map_or("", |authority| authority.as_str()),
+            self.uri()
+                .authority()
+                .map_or("", |authority| authority.as_str()),
             CHANNELS.join(", ")
         );
         for (name, value) in headers {
@@ -145,17 +152,33 @@ impl Client {
         let answer = read_head(&mut socket.stream).map_err(|why| socket.failed(why))?;
         let mut fields = [httparse::EMPTY_HEADER; 64];
         let mut response = httparse::Response::new(&mut fields);
-        response.parse(&answer).map_err(|why| socket.failed(io::Error::other(why)))?;
+        response
+            .parse(&answer)
+            .map_err(|why| socket.failed(io::Error::other(why)))?;
         let header = |name: &str| {
-            let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
-            found.and_then(|header| std::str::from_utf8(header.value).ok()).unwrap_or_default().trim()
+            let found = response
+                .headers
+                .iter()
+                .find(|header| header.name.eq_ignore_ascii_case(name));
+            found
+                .and_then(|header| std::str::from_utf8(header.value).ok())
+                .unwrap_or_default()
+                .trim()
         };
         if response.code != Some(101) {
-            let length = header("content-length").parse().unwrap_or(MAX_REFUSAL_BYTES).min(MAX_REFUSAL_BYTES);
+            let length = header("content-length")
+                .parse()
+                .unwrap_or(MAX_REFUSAL_BYTES)
+                .min(MAX_REFUSAL_BYTES);
             let mut body = Vec::new();
             // A truncated explanation is better than none.
             let _ = (&mut socket.stream).take(length).read_to_end(&mut body);
-            return Err(Error::from_answer(response.code.unwrap_or(0), None, &body, &socket.what));
+            return Err(Error::from_answer(
+                response.code.unwrap_or(0),
+                None,
+                &body,
+                &socket.what,
+            ));
         }
         if header("sec-websocket-accept") != accepted(&key)
             || !CHANNELS.contains(&header("sec-websocket-protocol"))
@@ -177,14 +200,17 @@ impl Socket<'_> {
     /// The next frame; `None` if none is complete after one read, or after a silence, which sends a ping.
     fn frame(&mut self) -> Result<Option<Frame>, Error> {
         let frame = self.frames.next();
-        if let Some(frame) = frame.map_err(|why| Error::sent(&self.what, format!("WebSocket: {why}")))? {
+        if let Some(frame) =
+            frame.map_err(|why| Error::sent(&self.what, format!("WebSocket: {why}")))?
+        {
             return Ok(Some(frame));
         }
         match self.stream.read(&mut self.buffer) {
             Ok(0) => return Err(self.failed(io::Error::other("the stream was cut off"))),
             Ok(length) => self.frames.feed(&self.buffer[..length]),
             Err(why) if why.kind() == io::ErrorKind::TimedOut => self.send(PING, b"")?,
-            Err(why) if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => {}
+            Err(why)
+                if why.kind() == io::ErrorKind::Interrupted && !self.client.stop().stopped() => {}
             Err(why) => return Err(self.failed(why)),
         }
         Ok(None)
@@ -195,12 +221,20 @@ impl Socket<'_> {
         let mask = random::<4>()?;
         let mut bytes = vec![0x80 | opcode, 0x80 | payload.len() as u8];
         bytes.extend(mask);
-        bytes.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+        bytes.extend(
+            payload
+                .iter()
+                .zip(mask.iter().cycle())
+                .map(|(byte, mask)| byte ^ mask),
+        );
         self.write(&bytes)
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.stream.write_all(bytes).and_then(|()| self.stream.flush()).map_err(|why| self.failed(why))
+        self.stream
+            .write_all(bytes)
+            .and_then(|()| self.stream.flush())
+            .map_err(|why| self.failed(why))
     }
 
     fn failed(&self, why: io::Error) -> Error {
@@ -210,14 +244,19 @@ impl Socket<'_> {
 
 fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| anyhow!("no random numbers available"))?;
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| anyhow!("no random numbers available"))?;
     Ok(bytes)
 }
 
 /// The server's expected response to our key.
 fn accepted(key: &str) -> String {
     let salted = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    BASE64_STANDARD.encode(ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, salted.as_bytes()))
+    BASE64_STANDARD.encode(ring::digest::digest(
+        &ring::digest::SHA1_FOR_LEGACY_USE_ONLY,
+        salted.as_bytes(),
+    ))
 }
 
 /// Parses the `Status` at the end of a command.
@@ -232,8 +271,15 @@ fn exit(status: &[u8]) -> Exit {
         .find_map(|cause| cause["message"].as_str()?.parse().ok())
         .filter(|code| *code != 0)
         .unwrap_or(-1);
-    let message = status["message"].as_str().unwrap_or("the server did not say why").to_owned();
-    Exit { code, message, stderr: String::new() }
+    let message = status["message"]
+        .as_str()
+        .unwrap_or("the server did not say why")
+        .to_owned();
+    Exit {
+        code,
+        message,
+        stderr: String::new(),
+    }
 }
 
 /// A message or control frame of the server.
@@ -288,7 +334,9 @@ impl Frames {
 
 /// The first byte of a frame, and the range of its payload.
 fn read_frame(bytes: &[u8]) -> Result<Option<(u8, Range<usize>)>, &'static str> {
-    let [first, second, ..] = *bytes else { return Ok(None) };
+    let [first, second, ..] = *bytes else {
+        return Ok(None);
+    };
     if first & 0x70 != 0 {
         return Err("a frame uses an extension that was not negotiated");
     }
@@ -303,12 +351,18 @@ fn read_frame(bytes: &[u8]) -> Result<Option<(u8, Range<usize>)>, &'static str> 
         127 => 8,
         _ => 0,
     };
-    let Some(digits) = bytes.get(2..head) else { return Ok(None) };
+    let Some(digits) = bytes.get(2..head) else {
+        return Ok(None);
+    };
     let length = match digits {
         [] => second.into(),
-        digits => digits.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+        digits => digits
+            .iter()
+            .fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
     };
-    let length = usize::try_from(length).ok().filter(|length| *length <= MAX_MESSAGE_BYTES);
+    let length = usize::try_from(length)
+        .ok()
+        .filter(|length| *length <= MAX_MESSAGE_BYTES);
     let end = head + length.ok_or("a message is too large")?;
     Ok((end <= bytes.len()).then_some((first, head..end)))
 }
@@ -367,7 +421,10 @@ mod tests {
         ];
         for piece in [1, 2, 3, 7, 1000, bytes.len()] {
             let (found, error) = read(&bytes, piece);
-            assert!(found == wanted && error.is_none(), "in pieces of {piece}: {error:?}");
+            assert!(
+                found == wanted && error.is_none(),
+                "in pieces of {piece}: {error:?}"
+            );
         }
     }
 
@@ -380,12 +437,21 @@ mod tests {
             (vec![0x09, 0], "control frame"),
             (vec![0x89, 126, 0, 200], "control frame"),
             (vec![0x80, 0], "never started"),
-            ([frame(0x02, b"a"), frame(0x82, b"b")].concat(), "starts inside another"),
+            (
+                [frame(0x02, b"a"), frame(0x82, b"b")].concat(),
+                "starts inside another",
+            ),
             (vec![0x82, 127, 0xFF, 0, 0, 0, 0, 0, 0, 0], "too large"),
-            ([frame(0x02, &vec![0; MAX_MESSAGE_BYTES]), frame(0x80, b"x")].concat(), "too large"),
+            (
+                [frame(0x02, &vec![0; MAX_MESSAGE_BYTES]), frame(0x80, b"x")].concat(),
+                "too large",
+            ),
         ] {
             let (_, error) = read(&bytes, usize::MAX);
-            assert!(error.is_some_and(|why| why.contains(says)), "{says}: {error:?}");
+            assert!(
+                error.is_some_and(|why| why.contains(says)),
+                "{says}: {error:?}"
+            );
         }
     }
 
@@ -403,7 +469,9 @@ mod tests {
         for round in 0..20_000 {
             let mut bytes: Vec<u8> = if round % 2 == 0 {
                 let length = random(64);
-                (0..length).map(|_| u8::try_from(random(256)).unwrap()).collect()
+                (0..length)
+                    .map(|_| u8::try_from(random(256)).unwrap())
+                    .collect()
             } else {
                 let kinds = [0x82, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88, 0x81];
                 (0..random(6) + 1)
@@ -417,8 +485,17 @@ mod tests {
                 }
             }
             let whole = read(&bytes, usize::MAX);
-            let held: usize =
-                whole.0.iter().map(|frame| if let Frame::Message(m) = frame { m.len() } else { 0 }).sum();
+            let held: usize = whole
+                .0
+                .iter()
+                .map(|frame| {
+                    if let Frame::Message(m) = frame {
+                        m.len()
+                    } else {
+                        0
+                    }
+                })
+                .sum();
             assert!(held <= bytes.len());
             assert_eq!(read(&bytes, random(9) + 1), whole, "{bytes:?}");
         }
@@ -436,7 +513,10 @@ mod tests {
                 head.push(byte[0]);
             }
             let head = String::from_utf8(head).unwrap();
-            let key = head.lines().find_map(|line| line.strip_prefix("Sec-WebSocket-Key: ")).unwrap();
+            let key = head
+                .lines()
+                .find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))
+                .unwrap();
             let answer = format!(
                 "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {}\r\n\
                  Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
@@ -446,8 +526,9 @@ mod tests {
             let mut pong = [0; 6 + 4];
             (0..)
                 .take_while(|_| {
-                    let sent =
-                        socket.write_all(&round).and_then(|()| socket.write_all(&frame(0x89, b"ping")));
+                    let sent = socket
+                        .write_all(&round)
+                        .and_then(|()| socket.write_all(&frame(0x89, b"ping")));
                     sent.and_then(|()| socket.read_exact(&mut pong)).is_ok() && pong[0] == 0x8A
                 })
                 .count()
@@ -465,17 +546,31 @@ mod tests {
             (frame(0x82, b"\x01output"), true),
         ] {
             let (address, server) = server(round.clone());
-            let client =
-                Client::new(super::super::Config::plain(address), &crate::stop::Stop::new()).unwrap();
+            let client = Client::new(
+                super::super::Config::plain(address),
+                &crate::stop::Stop::new(),
+            )
+            .unwrap();
             let (started, mut came) = (Instant::now(), 0);
             let outcome = client.exec(("default", "p", "c"), &["x"], silence, &mut |bytes| {
                 came += bytes.len();
                 // Long after the time of silence it is still heard.
-                if started.elapsed() > silence * 3 { Err(anyhow!("enough")) } else { Ok(()) }
+                if started.elapsed() > silence * 3 {
+                    Err(anyhow!("enough"))
+                } else {
+                    Ok(())
+                }
             });
             let error = outcome.unwrap_err().to_string();
-            let says = if lasts { "enough" } else { "nothing more was received" };
-            assert!(error.contains(says) && (came > 0) == lasts, "{round:?}: {error}");
+            let says = if lasts {
+                "enough"
+            } else {
+                "nothing more was received"
+            };
+            assert!(
+                error.contains(says) && (came > 0) == lasts,
+                "{round:?}: {error}"
+            );
             assert!(started.elapsed() > silence, "{round:?}: {error}");
             assert!(server.join().unwrap() > 2, "its pings were answered");
         }
@@ -483,7 +578,10 @@ mod tests {
 
     #[test]
     fn accept_key_follows_the_standard() {
-        assert_eq!(accepted("dGhlIHNhbXBsZSBub25jZQ=="), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+        assert_eq!(
+            accepted("dGhlIHNhbXBsZSBub25jZQ=="),
+            "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+        );
     }
 
     #[test]
@@ -491,12 +589,20 @@ mod tests {
         let check = |status: &str, code: i32, message: &str| {
             assert_eq!(
                 exit(status.as_bytes()),
-                Exit { code, message: message.into(), stderr: String::new() }
+                Exit {
+                    code,
+                    message: message.into(),
+                    stderr: String::new()
+                }
             );
         };
         check(r#"{"status":"Success"}"#, 0, "");
         let causes = r#""details":{"causes":[{"reason":"ExitCode","message":"3"}]}"#;
-        check(&format!(r#"{{"status":"Failure","message":"m",{causes}}}"#), 3, "m");
+        check(
+            &format!(r#"{{"status":"Failure","message":"m",{causes}}}"#),
+            3,
+            "m",
+        );
         check(
             r#"{"status":"Failure","message":"no such file","reason":"InternalError"}"#,
             -1,

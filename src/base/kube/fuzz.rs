@@ -36,7 +36,10 @@ pub fn kubeconfig(bytes: &[u8]) {
     let folder = crate::temp::Folder::new().expect("a folder");
     let path = folder.join("config");
     std::fs::write(&path, bytes).expect("a file");
-    let read = Config::load(&Options { path: Some(path), ..Options::default() });
+    let read = Config::load(&Options {
+        path: Some(path),
+        ..Options::default()
+    });
     match read {
         Ok(config) => assert!(!config.server.is_empty()),
         Err(error) => assert!(!error.to_string().is_empty()),

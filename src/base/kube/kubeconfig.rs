@@ -76,7 +76,10 @@ impl Config {
     /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the account of this process's pod.
     pub fn load(options: &Options) -> Result<Self, Error> {
         let config = Self::find(options)?;
-        config.weaknesses().iter().for_each(|weakness| log::warn!("{}: {weakness}", config.source));
+        config
+            .weaknesses()
+            .iter()
+            .for_each(|weakness| log::warn!("{}: {weakness}", config.source));
         Ok(config)
     }
 
@@ -101,7 +104,9 @@ impl Config {
         config.as_groups.clone_from(&options.as_groups);
         config.request_timeout = options.request_timeout.filter(|limit| !limit.is_zero());
         if config.as_user.is_none() && !config.as_groups.is_empty() {
-            return Err(anyhow!("`--as-group` needs `--as`: a group cannot be impersonated alone").into());
+            return Err(
+                anyhow!("`--as-group` needs `--as`: a group cannot be impersonated alone").into(),
+            );
         }
         Ok(config)
     }
@@ -109,13 +114,20 @@ impl Config {
     /// The name of the context in use; `None` in a pod.
     pub fn context(options: &Options) -> Option<String> {
         let files = Files::find(options, &variable).unwrap_or_default();
-        options.context.clone().or_else(|| files.current().map(|(_, name)| name.to_owned()))
+        options
+            .context
+            .clone()
+            .or_else(|| files.current().map(|(_, name)| name.to_owned()))
     }
 
     /// The names of all contexts; none if the kubeconfig cannot be read.
     pub fn contexts(options: &Options) -> Vec<String> {
         let files = Files::find(options, &variable).unwrap_or_default();
-        files.names("contexts").into_iter().map(str::to_owned).collect()
+        files
+            .names("contexts")
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Settings that let an attacker on the network impersonate the server or read credentials.
@@ -123,7 +135,9 @@ impl Config {
         let uri: Uri = self.server.parse().unwrap_or_default();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         let here = host == "localhost"
-            || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+            || host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback());
         // Data sent to a proxy leaves this machine, whatever the address.
         let plain = uri.scheme_str() == Some("http") && (!here || self.proxy.is_some());
         let mut weaknesses = Vec::new();
@@ -143,7 +157,11 @@ impl Config {
     /// A plain address without credentials, as `kubectl proxy` serves it.
     pub fn plain(server: impl Into<String>) -> Self {
         let server = server.into();
-        Self { source: server.clone(), server, ..Self::default() }
+        Self {
+            source: server.clone(),
+            server,
+            ..Self::default()
+        }
     }
 }
 
@@ -163,14 +181,20 @@ impl Files {
         let paths: Vec<PathBuf> = match (&options.path, variable("KUBECONFIG")) {
             (Some(path), _) => vec![path.clone()],
             (None, Some(list)) => {
-                let found: Vec<_> = std::env::split_paths(&list).filter(|path| path.exists()).collect();
-                ensure!(!found.is_empty(), "none of the files in KUBECONFIG exists: `{list}`");
+                let found: Vec<_> = std::env::split_paths(&list)
+                    .filter(|path| path.exists())
+                    .collect();
+                ensure!(
+                    !found.is_empty(),
+                    "none of the files in KUBECONFIG exists: `{list}`"
+                );
                 found
             }
             // Windows has several home folders; use the one with a kubeconfig.
             (None, None) => {
-                let mut found =
-                    sys::homes(variable).into_iter().map(|home| home.join(".kube").join("config"));
+                let mut found = sys::homes(variable)
+                    .into_iter()
+                    .map(|home| home.join(".kube").join("config"));
                 found.find(|path| path.exists()).into_iter().collect()
             }
         };
@@ -180,7 +204,9 @@ impl Files {
 
     fn current(&self) -> Option<(&Path, &str)> {
         self.0.iter().find_map(|(value, file)| {
-            let name = value["current-context"].as_str().filter(|name| !name.is_empty())?;
+            let name = value["current-context"]
+                .as_str()
+                .filter(|name| !name.is_empty())?;
             Some((file.as_path(), name))
         })
     }
@@ -193,9 +219,14 @@ impl Files {
                 "`--context {name}`: there is no kubeconfig that could have it; name one with `--kubeconfig`"
             ),
             (Some(name), _) => ("`--context`".to_owned(), name.as_str()),
-            (None, Some((file, name))) => (format!("kubeconfig `{}`: current-context", file.display()), name),
+            (None, Some((file, name))) => (
+                format!("kubeconfig `{}`: current-context", file.display()),
+                name,
+            ),
             (None, None)
-                if ["clusters", "contexts", "users"].iter().all(|list| self.names(list).is_empty()) =>
+                if ["clusters", "contexts", "users"]
+                    .iter()
+                    .all(|list| self.names(list).is_empty()) =>
             {
                 return Ok(None);
             }
@@ -206,45 +237,83 @@ impl Files {
             ),
         };
         let context = self.entry("contexts", "context", name).with_context(|| {
-            format!("{place}: no context `{name}` in `{}`; it has: {}", self.sources(), contexts())
+            format!(
+                "{place}: no context `{name}` in `{}`; it has: {}",
+                self.sources(),
+                contexts()
+            )
         })?;
         self.read_context(&context).map(Some)
     }
 
     fn read_context(&self, context: &Entry<'_>) -> Result<Config> {
         let place = || context.place.clone();
-        let cluster = self.referred(context, "clusters", "cluster").with_context(place)?;
+        let cluster = self
+            .referred(context, "clusters", "cluster")
+            .with_context(place)?;
         let cluster = cluster.context("cluster is not set").with_context(place)?;
         let mut config = read_cluster(&cluster).with_context(|| cluster.place.clone())?;
         config.source.clone_from(&cluster.place);
-        if let Some(user) = self.referred(context, "users", "user").with_context(place)? {
+        if let Some(user) = self
+            .referred(context, "users", "user")
+            .with_context(place)?
+        {
             read_user(&user, &cluster, &mut config).with_context(|| user.place.clone())?;
         }
-        config.namespace = context.text("namespace").with_context(place)?.map(str::to_owned);
+        config.namespace = context
+            .text("namespace")
+            .with_context(place)?
+            .map(str::to_owned);
         Ok(config)
     }
 
     fn sources(&self) -> String {
-        self.0.iter().map(|(_, file)| file.display().to_string()).joined(":")
+        self.0
+            .iter()
+            .map(|(_, file)| file.display().to_string())
+            .joined(":")
     }
 
     fn names(&self, list: &str) -> Vec<&str> {
-        let entries = self.0.iter().filter_map(|(value, _)| value[list].as_array()).flatten();
+        let entries = self
+            .0
+            .iter()
+            .filter_map(|(value, _)| value[list].as_array())
+            .flatten();
         entries.filter_map(|entry| entry["name"].as_str()).collect()
     }
 
     fn entry<'a>(&'a self, list: &str, key: &str, name: &str) -> Option<Entry<'a>> {
         self.0.iter().find_map(|(value, file)| {
-            let found = value[list].as_array()?.iter().find(|entry| entry["name"] == name)?;
+            let found = value[list]
+                .as_array()?
+                .iter()
+                .find(|entry| entry["name"] == name)?;
             let place = format!("kubeconfig `{}`: {list} `{name}`", file.display());
-            Some(Entry { file, place, value: &found[key] })
+            Some(Entry {
+                file,
+                place,
+                value: &found[key],
+            })
         })
     }
 
     /// The entry of a list that a field of the same name as its value refers to.
-    fn referred<'a>(&'a self, from: &Entry<'_>, list: &str, key: &str) -> Result<Option<Entry<'a>>> {
-        let Some(name) = from.text(key)? else { return Ok(None) };
-        let missing = || format!("{key}: no `{name}` among the {list} of `{}`", self.sources());
+    fn referred<'a>(
+        &'a self,
+        from: &Entry<'_>,
+        list: &str,
+        key: &str,
+    ) -> Result<Option<Entry<'a>>> {
+        let Some(name) = from.text(key)? else {
+            return Ok(None);
+        };
+        let missing = || {
+            format!(
+                "{key}: no `{name}` among the {list} of `{}`",
+                self.sources()
+            )
+        };
         self.entry(list, key, name).with_context(missing).map(Some)
     }
 }
@@ -289,10 +358,14 @@ impl<'a> Entry<'a> {
         let inline = format!("{field}-data");
         if let Some(text) = self.text(&inline)? {
             let compact: String = text.split_whitespace().collect();
-            let bytes = BASE64_STANDARD.decode(compact).with_context(|| format!("{inline}: not base64"))?;
+            let bytes = BASE64_STANDARD
+                .decode(compact)
+                .with_context(|| format!("{inline}: not base64"))?;
             return Ok(Some((bytes, inline)));
         }
-        let Some(path) = self.path(field)? else { return Ok(None) };
+        let Some(path) = self.path(field)? else {
+            return Ok(None);
+        };
         let bytes = small::read_regular(&path, MAX_NAMED_BYTES)
             .with_context(|| format!("{field}: cannot read `{}`", path.display()))?;
         Ok(Some((bytes, field.to_owned())))
@@ -311,7 +384,10 @@ fn read(path: &Path) -> Result<Value> {
         "not a kubeconfig: it must be a map with clusters, users and contexts"
     );
     for list in ["clusters", "contexts", "users"] {
-        ensure!(value[list].is_null() || value[list].is_array(), "{list}: must be a list");
+        ensure!(
+            value[list].is_null() || value[list].is_array(),
+            "{list}: must be a list"
+        );
     }
     Ok(value)
 }
@@ -320,7 +396,9 @@ fn read_cluster(cluster: &Entry<'_>) -> Result<Config> {
     let server = cluster.text("server")?.context("server is not set")?;
     let insecure = cluster.flag("insecure-skip-tls-verify")?;
     let trust = match (insecure, cluster.data("certificate-authority")?) {
-        (true, Some(_)) => bail!("insecure-skip-tls-verify and certificate-authority contradict each other"),
+        (true, Some(_)) => {
+            bail!("insecure-skip-tls-verify and certificate-authority contradict each other")
+        }
         (true, None) => Trust::Anybody,
         (false, Some((pem, field))) => {
             let trust = Trust::Authorities(pem);
@@ -333,17 +411,33 @@ fn read_cluster(cluster: &Entry<'_>) -> Result<Config> {
     if let Some(name) = &server_name {
         tls::server_name(name).context("tls-server-name")?;
     }
-    let proxy = cluster.text("proxy-url")?.map(Proxy::parse).transpose().context("proxy-url")?;
+    let proxy = cluster
+        .text("proxy-url")?
+        .map(Proxy::parse)
+        .transpose()
+        .context("proxy-url")?;
     let server = address(server, !matches!(trust, Trust::System)).context("server")?;
-    Ok(Config { server, server_name, trust, proxy, ..Config::default() })
+    Ok(Config {
+        server,
+        server_name,
+        trust,
+        proxy,
+        ..Config::default()
+    })
 }
 
 /// An address without a scheme means HTTPS if there is something to verify it with, as for kubectl.
 fn address(text: &str, secure: bool) -> Result<String> {
     let text = text.trim();
     let scheme = if secure { "https" } else { "http" };
-    let with_scheme = if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") };
-    let uri: Uri = with_scheme.parse().with_context(|| format!("`{text}` is not a URL"))?;
+    let with_scheme = if text.contains("://") {
+        text.to_owned()
+    } else {
+        format!("{scheme}://{text}")
+    };
+    let uri: Uri = with_scheme
+        .parse()
+        .with_context(|| format!("`{text}` is not a URL"))?;
     match (uri.scheme_str(), uri.host(), uri.query()) {
         (Some("http" | "https"), Some(host), None) if !host.is_empty() => {
             Ok(with_scheme.trim_end_matches('/').to_owned())
@@ -377,12 +471,17 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
             bail!("token: it contains a character that is not allowed in a token")
         }
         (None, Some(token), _) => Credential::Token(token.trim().to_owned()),
-        (None, None, Some(name)) => {
-            Credential::Basic(name.to_owned(), user.text("password")?.unwrap_or_default().to_owned())
-        }
+        (None, None, Some(name)) => Credential::Basic(
+            name.to_owned(),
+            user.text("password")?.unwrap_or_default().to_owned(),
+        ),
         (None, None, None) if !user.value["exec"].is_null() => {
             let place = format!("{}: exec", user.place);
-            let exec = Entry { file: user.file, place, value: &user.value["exec"] };
+            let exec = Entry {
+                file: user.file,
+                place,
+                value: &user.value["exec"],
+            };
             Credential::Program(Arc::new(read_program(&exec, cluster).context("exec")?))
         }
         (None, None, None) => Credential::None,
@@ -404,18 +503,29 @@ fn read_program(exec: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program> {
         Some("IfAvailable") => Interactive::IfAvailable,
         Some("Always") => Interactive::Always,
         Some(other) => bail!("interactiveMode `{other}` must be Never, IfAvailable or Always"),
-        None if newest => bail!("interactiveMode is not set, but apiVersion `{api_version}` requires it"),
+        None if newest => {
+            bail!("interactiveMode is not set, but apiVersion `{api_version}` requires it")
+        }
         None => Interactive::IfAvailable,
     };
-    let word =
-        |arg: &Value| arg.as_str().map(str::to_owned).with_context(|| format!("args: `{arg}` is not text"));
+    let word = |arg: &Value| {
+        arg.as_str()
+            .map(str::to_owned)
+            .with_context(|| format!("args: `{arg}` is not text"))
+    };
     let args = exec.list("args")?.iter().map(word).collect::<Result<_>>()?;
     let variable = |variable: &Value| {
-        let name = variable["name"].as_str().filter(|name| !name.is_empty() && !name.contains(['=', '\0']));
+        let name = variable["name"]
+            .as_str()
+            .filter(|name| !name.is_empty() && !name.contains(['=', '\0']));
         let name = name.context("env: an entry has no usable name")?;
         Ok((name.to_owned(), variable["value"].text().to_owned()))
     };
-    let env = exec.list("env")?.iter().map(variable).collect::<Result<_>>()?;
+    let env = exec
+        .list("env")?
+        .iter()
+        .map(variable)
+        .collect::<Result<_>>()?;
     Ok(Program {
         // A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
         command: match command.contains(std::path::is_separator) {
@@ -427,7 +537,11 @@ fn read_program(exec: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program> {
         api_version: api_version.to_owned(),
         install_hint: exec.text("installHint")?.unwrap_or_default().to_owned(),
         interactive,
-        cluster: if exec.flag("provideClusterInfo")? { Some(cluster_info(cluster)?) } else { None },
+        cluster: if exec.flag("provideClusterInfo")? {
+            Some(cluster_info(cluster)?)
+        } else {
+            None
+        },
         last: Mutex::new(None),
         place: exec.place.clone(),
     })
@@ -456,8 +570,10 @@ fn cluster_info(cluster: &Entry<'_>) -> Result<Value> {
 
 /// The account of this process's pod; `None` outside a pod.
 fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Option<Config>> {
-    let (Some(host), Some(port)) = (variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
-    else {
+    let (Some(host), Some(port)) = (
+        variable("KUBERNETES_SERVICE_HOST"),
+        variable("KUBERNETES_SERVICE_PORT"),
+    ) else {
         return Ok(None);
     };
     let token = account.join("token");
@@ -467,10 +583,17 @@ fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Resu
         token.display()
     );
     let path = account.join("ca.crt");
-    let trust = Trust::Authorities(small::read_regular(&path, MAX_NAMED_BYTES).at("cannot read", &path)?);
-    tls::client_config(&trust, &Identity::default()).with_context(|| format!("`{}`", path.display()))?;
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    let namespace = small::read_regular(&account.join("namespace"), MAX_NAMED_BYTES).and_then(small::text);
+    let trust =
+        Trust::Authorities(small::read_regular(&path, MAX_NAMED_BYTES).at("cannot read", &path)?);
+    tls::client_config(&trust, &Identity::default())
+        .with_context(|| format!("`{}`", path.display()))?;
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host
+    };
+    let namespace =
+        small::read_regular(&account.join("namespace"), MAX_NAMED_BYTES).and_then(small::text);
     Ok(Some(Config {
         server: format!("https://{host}:{port}"),
         trust,
@@ -502,17 +625,24 @@ impl Credential {
     pub fn authorization(&self, identity: &Identity) -> Result<Option<String>> {
         Ok(match self {
             Self::None => None,
-            Self::Basic(user, password) => {
-                Some(format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}"))))
-            }
+            Self::Basic(user, password) => Some(format!(
+                "Basic {}",
+                BASE64_STANDARD.encode(format!("{user}:{password}"))
+            )),
             Self::Token(token) => Some(format!("Bearer {token}")),
             Self::TokenFile(path) => {
                 let token = small::read_regular(path, MAX_NAMED_BYTES).and_then(small::text);
                 let token = token.at("token file", path)?;
-                ensure!(!token.trim().is_empty(), "token file `{}` is empty", path.display());
+                ensure!(
+                    !token.trim().is_empty(),
+                    "token file `{}` is empty",
+                    path.display()
+                );
                 Some(format!("Bearer {}", token.trim()))
             }
-            Self::Program(program) => program.token(identity)?.map(|token| format!("Bearer {token}")),
+            Self::Program(program) => program
+                .token(identity)?
+                .map(|token| format!("Bearer {token}")),
         })
     }
 
@@ -589,7 +719,11 @@ impl Program {
         // Held while the program runs, so that concurrent requests run it once.
         let mut last = lock(&self.last);
         let soon = SystemTime::now().checked_add(RENEWAL_MARGIN);
-        last.take_if(|answer| answer.expires.is_some_and(|expires| soon.is_none_or(|soon| expires <= soon)));
+        last.take_if(|answer| {
+            answer
+                .expires
+                .is_some_and(|expires| soon.is_none_or(|soon| expires <= soon))
+        });
         if last.is_none() {
             let answer = self.run(identity, sys::CREDENTIALS_TIMEOUT);
             *last = Some(answer.with_context(|| self.place.clone())?);
@@ -612,25 +746,40 @@ impl Program {
             wish["spec"]["cluster"] = cluster.clone();
         }
         let mut command = Command::new(sys::program(&self.command));
-        command.args(&self.args).envs(self.env.iter().cloned()).env("KUBERNETES_EXEC_INFO", wish.to_string());
-        let asked = sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
+        command
+            .args(&self.args)
+            .envs(self.env.iter().cloned())
+            .env("KUBERNETES_EXEC_INFO", wish.to_string());
+        let asked =
+            sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
         let (output, ended) = asked.map_err(|why| match why.kind() {
             ErrorKind::FileTooLarge => anyhow!("`{name}` printed more than 1 MiB"),
             ErrorKind::TimedOut => {
-                anyhow!("`{name}` was ended: {why}; run it by hand to see what it waits for{}", self.hint())
+                anyhow!(
+                    "`{name}` was ended: {why}; run it by hand to see what it waits for{}",
+                    self.hint()
+                )
             }
             ErrorKind::NotFound => anyhow!("`{name}` is not installed{}", self.hint()),
             _ => anyhow!("cannot start `{name}`: {why}{}", self.hint()),
         })?;
         ensure!(ended.success(), "`{name}` failed ({ended}){}", self.hint());
-        self.read(&output, identity).with_context(|| format!("invalid output of `{name}`"))
+        self.read(&output, identity)
+            .with_context(|| format!("invalid output of `{name}`"))
     }
 
     fn read(&self, output: &[u8], identity: &Identity) -> Result<Issued> {
         let answer: Value = serde_json::from_slice(output).context("not JSON")?;
-        ensure!(answer["kind"] == "ExecCredential", "kind is not `ExecCredential`");
+        ensure!(
+            answer["kind"] == "ExecCredential",
+            "kind is not `ExecCredential`"
+        );
         let version = &answer["apiVersion"];
-        ensure!(*version == *self.api_version, "apiVersion is {version} instead of `{}`", self.api_version);
+        ensure!(
+            *version == *self.api_version,
+            "apiVersion is {version} instead of `{}`",
+            self.api_version
+        );
         let status = &answer["status"];
         let text = |field: &str| status[field].as_str().filter(|text| !text.is_empty());
         let token = text("token").map(str::to_owned);
@@ -644,7 +793,10 @@ impl Program {
             let wrong = || format!("expirationTimestamp `{time}` is not an RFC 3339 time");
             clock::parse_rfc3339(time).with_context(wrong)
         };
-        Ok(Issued { token, expires: text("expirationTimestamp").map(time).transpose()? })
+        Ok(Issued {
+            token,
+            expires: text("expirationTimestamp").map(time).transpose()?,
+        })
     }
 
     fn hint(&self) -> String {

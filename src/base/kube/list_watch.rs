@@ -63,10 +63,15 @@ impl Client {
             let before = seen.len();
             let mut once = |item: Value| {
                 let meta = &item["metadata"];
-                if !seen.insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str()))) {
+                if !seen
+                    .insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str())))
+                {
                     return Ok(());
                 }
-                ensure!(seen.len() <= MAX_OBJECTS, "the list has more than {MAX_OBJECTS} objects");
+                ensure!(
+                    seen.len() <= MAX_OBJECTS,
+                    "the list has more than {MAX_OBJECTS} objects"
+                );
                 sink(item)
             };
             let meta = match self.page(resource, &first, &next, &mut once) {
@@ -85,7 +90,9 @@ impl Client {
             }
             empty = if seen.len() > before { 0 } else { empty + 1 };
             if empty > MAX_EMPTY_PAGES {
-                return Err(anyhow!("`{first}`: {empty} pages in a row contained nothing new").into());
+                return Err(
+                    anyhow!("`{first}`: {empty} pages in a row contained nothing new").into(),
+                );
             }
             next = meta.next;
         }
@@ -99,7 +106,9 @@ impl Client {
         selector: &Selector,
     ) -> Result<Vec<Value>, Error> {
         let mut held = Held::new(MAX_LIST_BYTES);
-        self.each(resource, namespace, selector, &mut |item| held.add(resource, item))?;
+        self.each(resource, namespace, selector, &mut |item| {
+            held.add(resource, item)
+        })?;
         Ok(held.items)
     }
 
@@ -137,13 +146,20 @@ struct Held {
 
 impl Held {
     fn new(max: usize) -> Self {
-        Self { items: Vec::new(), bytes: 0, max }
+        Self {
+            items: Vec::new(),
+            bytes: 0,
+            max,
+        }
     }
 
     fn add(&mut self, resource: &Resource, item: Value) -> anyhow::Result<()> {
         self.bytes += weight(&item);
         let (name, max) = (&resource.plural, self.max >> 20);
-        ensure!(self.bytes <= self.max, "the list of {name} takes more than {max} MiB of memory");
+        ensure!(
+            self.bytes <= self.max,
+            "the list of {name} takes more than {max} MiB of memory"
+        );
         self.items.push(item);
         Ok(())
     }
@@ -172,7 +188,8 @@ fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Er
         sink(item).map_err(|why| failed = Some(why)).is_ok()
     };
     let body = Between { body, left: &left };
-    let mut reader = serde_json::Deserializer::from_reader(BufReader::with_capacity(32 << 10, body));
+    let mut reader =
+        serde_json::Deserializer::from_reader(BufReader::with_capacity(32 << 10, body));
     let page = meta(&mut reader, &mut take).and_then(|meta| reader.end().map(|()| meta));
     match (page, failed) {
         (_, Some(why)) => Err(Error::Sink(why)),
@@ -297,16 +314,22 @@ impl Watch {
     }
 
     fn list(&mut self) -> Result<(), Error> {
-        let first = self.collection.clone().query("limit", WATCHED_PAGE.to_string());
+        let first = self
+            .collection
+            .clone()
+            .query("limit", WATCHED_PAGE.to_string());
         let mut held = Held::new(MAX_PAGE_BYTES);
-        let meta = self.client.page(&self.resource, &first, &self.page, &mut |mut item| {
-            (self.shrink)(&mut item);
-            held.add(&self.resource, item)
-        })?;
+        let meta = self
+            .client
+            .page(&self.resource, &first, &self.page, &mut |mut item| {
+                (self.shrink)(&mut item);
+                held.add(&self.resource, item)
+            })?;
         if self.page.is_empty() {
             self.ready.push_back(Event::Restarted);
         }
-        self.ready.extend(held.items.into_iter().map(Event::Applied));
+        self.ready
+            .extend(held.items.into_iter().map(Event::Applied));
         self.page = meta.next;
         if self.page.is_empty() {
             self.ready.push_back(Event::Synced);
@@ -322,7 +345,9 @@ impl Watch {
     }
 
     fn read(&mut self) -> Result<(), Error> {
-        let Some(stream) = &mut self.stream else { return Ok(()) };
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
         let mut line = Vec::new();
         let what = format!("watch of {}", self.resource.plural);
         stream
@@ -396,10 +421,19 @@ mod tests {
             r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"7","continue":"t","remainingItemCount":3},
                 "extra":[1],"items":[{"metadata":{"name":"a"}},{"kind":"Own","metadata":{"name":"b"}}]}"#,
         );
-        assert_eq!(meta, Ok(Meta { version: "7".into(), next: "t".into() }));
+        assert_eq!(
+            meta,
+            Ok(Meta {
+                version: "7".into(),
+                next: "t".into()
+            })
+        );
         assert_eq!(
             items,
-            [json!({"metadata": {"name": "a"}}), json!({"kind": "Own", "metadata": {"name": "b"}})]
+            [
+                json!({"metadata": {"name": "a"}}),
+                json!({"kind": "Own", "metadata": {"name": "b"}})
+            ]
         );
     }
 

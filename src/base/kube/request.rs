@@ -75,18 +75,30 @@ impl Resource {
         } else {
             String::new()
         };
-        format!("{}/{scope}{}", path_of(&self.group, &self.version), segment(&self.plural))
+        format!(
+            "{}/{scope}{}",
+            path_of(&self.group, &self.version),
+            segment(&self.plural)
+        )
     }
 }
 
 /// `v1` or `apps/v1`.
 pub(super) fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
 }
 
 /// `/api/v1` or `/apis/apps/v1`.
 pub(super) fn path_of(group: &str, version: &str) -> String {
-    let root = if group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", segment(group)) };
+    let root = if group.is_empty() {
+        "/api".to_owned()
+    } else {
+        format!("/apis/{}", segment(group))
+    };
     format!("{root}/{}", segment(version))
 }
 
@@ -99,7 +111,10 @@ pub trait Object: Borrow<Value> {
 
     /// The elements of a list; none for anything else.
     fn items(&self) -> std::slice::Iter<'_, Value> {
-        self.borrow().as_array().map_or(&[][..], Vec::as_slice).iter()
+        self.borrow()
+            .as_array()
+            .map_or(&[][..], Vec::as_slice)
+            .iter()
     }
 
     /// The name in an object's metadata.
@@ -119,7 +134,9 @@ pub trait Object: Borrow<Value> {
 
     /// The condition of this type in an object's status.
     fn condition(&self, kind: &str) -> Option<&Value> {
-        self.borrow()["status"]["conditions"].items().find(|condition| condition["type"] == kind)
+        self.borrow()["status"]["conditions"]
+            .items()
+            .find(|condition| condition["type"] == kind)
     }
 }
 
@@ -142,12 +159,18 @@ impl Selector {
 
     /// Those with these labels.
     pub fn labels(labels: impl Into<String>) -> Self {
-        Self { labels: labels.into(), ..Self::default() }
+        Self {
+            labels: labels.into(),
+            ..Self::default()
+        }
     }
 
     /// Those with these fields.
     pub fn fields(fields: impl Into<String>) -> Self {
-        Self { fields: fields.into(), ..Self::default() }
+        Self {
+            fields: fields.into(),
+            ..Self::default()
+        }
     }
 
     /// The one object with this name.
@@ -177,18 +200,30 @@ pub struct Request {
 impl Request {
     /// Any path of the API, already percent-encoded.
     pub fn raw(method: Method, path: impl Into<String>) -> Self {
-        Self { method, path: path.into(), query: Vec::new(), headers: Vec::new(), body: None }
+        Self {
+            method,
+            path: path.into(),
+            query: Vec::new(),
+            headers: Vec::new(),
+            body: None,
+        }
     }
 
     /// Reads one object.
     pub fn get(resource: &Resource, namespace: &str, name: &str) -> Self {
-        Self::raw(Method::GET, format!("{}/{}", resource.path(namespace), segment(name)))
+        Self::raw(
+            Method::GET,
+            format!("{}/{}", resource.path(namespace), segment(name)),
+        )
     }
 
     /// Lists a collection; an empty namespace means all of them.
     pub fn list(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
         let mut request = Self::raw(Method::GET, resource.path(namespace));
-        for (name, value) in [("labelSelector", &selector.labels), ("fieldSelector", &selector.fields)] {
+        for (name, value) in [
+            ("labelSelector", &selector.labels),
+            ("fieldSelector", &selector.fields),
+        ] {
             if !value.is_empty() {
                 request = request.query(name, value.clone());
             }
@@ -211,20 +246,29 @@ impl Request {
 
     /// Removes an object; what it owns is removed in the background.
     pub fn delete(resource: &Resource, namespace: &str, name: &str) -> Self {
-        Self { method: Method::DELETE, ..Self::get(resource, namespace, name) }
-            .json("application/json", &delete_options())
+        Self {
+            method: Method::DELETE,
+            ..Self::get(resource, namespace, name)
+        }
+        .json("application/json", &delete_options())
     }
 
     /// Removes all selected objects.
     pub fn delete_collection(resource: &Resource, namespace: &str, selector: &Selector) -> Self {
-        Self { method: Method::DELETE, ..Self::list(resource, namespace, selector) }
-            .json("application/json", &delete_options())
+        Self {
+            method: Method::DELETE,
+            ..Self::list(resource, namespace, selector)
+        }
+        .json("application/json", &delete_options())
     }
 
     /// Merges `patch` into an object (RFC 7386).
     pub fn merge_patch(resource: &Resource, namespace: &str, name: &str, patch: &Value) -> Self {
-        Self { method: Method::PATCH, ..Self::get(resource, namespace, name) }
-            .json("application/merge-patch+json", patch)
+        Self {
+            method: Method::PATCH,
+            ..Self::get(resource, namespace, name)
+        }
+        .json("application/merge-patch+json", patch)
     }
 
     /// Addresses a subresource: `log`, `exec`, `status`.
@@ -252,7 +296,10 @@ impl Request {
             // A deletion has its options in its body, and then the server ignores the query.
             let mut options = delete_options();
             options["dryRun"] = json!(["All"]);
-            return Self { body: Some(options.to_string().into_bytes()), ..self };
+            return Self {
+                body: Some(options.to_string().into_bytes()),
+                ..self
+            };
         }
         self.query("dryRun", "All")
     }
@@ -267,7 +314,11 @@ impl Request {
         let mut target = self.path.clone();
         for (index, (name, value)) in self.query.iter().enumerate() {
             let separator = if index == 0 { '?' } else { '&' };
-            target += &format!("{separator}{}={}", percent_encoded(name), percent_encoded(value));
+            target += &format!(
+                "{separator}{}={}",
+                percent_encoded(name),
+                percent_encoded(value)
+            );
         }
         target
     }
@@ -286,7 +337,11 @@ impl fmt::Display for Request {
 
 /// One path segment: nothing in it can end the segment or climb out of it.
 fn segment(text: &str) -> String {
-    if text == "." || text == ".." { text.replace('.', "%2E") } else { percent_encoded(text) }
+    if text == "." || text == ".." {
+        text.replace('.', "%2E")
+    } else {
+        percent_encoded(text)
+    }
 }
 
 fn delete_options() -> Value {
@@ -303,9 +358,11 @@ mod tests {
     fn long_request_is_shortened_in_messages() {
         let request = Request::get(&Resource::PODS, "ns", &"p".repeat(100_000)).query("a", "b");
         let client = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
-        for text in
-            [request.to_string(), client.address(&request), client.send(&request).unwrap_err().to_string()]
-        {
+        for text in [
+            request.to_string(),
+            client.address(&request),
+            client.send(&request).unwrap_err().to_string(),
+        ] {
             assert!(
                 text.contains("/namespaces/ns/pods/ppp") && text.contains('…') && text.len() < 400,
                 "{text}"
@@ -317,14 +374,28 @@ mod tests {
     fn requests_as_text() {
         let check = |request: Request, text: &str| assert_eq!(request.to_string(), text);
         let labels = Selector::labels("a=b,c!=d");
-        check(Request::get(&Resource::PODS, "ns", "p"), "GET /api/v1/namespaces/ns/pods/p");
-        check(Request::get(&Resource::NODES, "ns", "n"), "GET /api/v1/nodes/n");
-        check(Request::get(&Resource::PODS, "a/b", ".."), "GET /api/v1/namespaces/a%2Fb/pods/%2E%2E");
         check(
-            Request::get(&Resource::PODS, "ns", "p").subresource("log").query("container", "c d"),
+            Request::get(&Resource::PODS, "ns", "p"),
+            "GET /api/v1/namespaces/ns/pods/p",
+        );
+        check(
+            Request::get(&Resource::NODES, "ns", "n"),
+            "GET /api/v1/nodes/n",
+        );
+        check(
+            Request::get(&Resource::PODS, "a/b", ".."),
+            "GET /api/v1/namespaces/a%2Fb/pods/%2E%2E",
+        );
+        check(
+            Request::get(&Resource::PODS, "ns", "p")
+                .subresource("log")
+                .query("container", "c d"),
             "GET /api/v1/namespaces/ns/pods/p/log?container=c%20d",
         );
-        check(Request::list(&Resource::PODS, "", &Selector::all()), "GET /api/v1/pods");
+        check(
+            Request::list(&Resource::PODS, "", &Selector::all()),
+            "GET /api/v1/pods",
+        );
         check(
             Request::list(&Resource::DAEMON_SETS, "ns", &labels),
             "GET /apis/apps/v1/namespaces/ns/daemonsets?labelSelector=a%3Db%2Cc%21%3Dd",
@@ -343,10 +414,16 @@ mod tests {
             "DELETE /apis/rbac.authorization.k8s.io/v1/clusterroles?labelSelector=a%3Db%2Cc%21%3Dd",
         );
         let removal = Request::delete(&Resource::PODS, "ns", "p").dry_run();
-        assert!(String::from_utf8_lossy(removal.body.as_deref().unwrap()).contains(r#""dryRun":["All"]"#));
+        assert!(
+            String::from_utf8_lossy(removal.body.as_deref().unwrap())
+                .contains(r#""dryRun":["All"]"#)
+        );
         check(removal, "DELETE /api/v1/namespaces/ns/pods/p");
         let patch = Request::merge_patch(&Resource::PODS, "ns", "p", &json!({"a": 1}));
-        assert_eq!(patch.headers, [("content-type", "application/merge-patch+json".into())]);
+        assert_eq!(
+            patch.headers,
+            [("content-type", "application/merge-patch+json".into())]
+        );
         assert_eq!(patch.body.as_deref(), Some(&br#"{"a":1}"#[..]));
         check(patch, "PATCH /api/v1/namespaces/ns/pods/p");
     }

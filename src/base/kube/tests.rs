@@ -18,12 +18,18 @@ fn client(api: &ApiServer) -> Client {
 fn pods(api: &ApiServer, count: usize) {
     for index in 0..count {
         let object = json!({"metadata": {"labels": {"even": (index % 2 == 0).to_string()}}});
-        api.put(&format!("/api/v1/namespaces/default/pods/p{index:04}"), object);
+        api.put(
+            &format!("/api/v1/namespaces/default/pods/p{index:04}"),
+            object,
+        );
     }
 }
 
 fn names(items: &[Value]) -> Vec<&str> {
-    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
+    items
+        .iter()
+        .map(|item| item["metadata"]["name"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -31,21 +37,54 @@ fn objects_are_created_read_changed_and_deleted() {
     let api = ApiServer::start();
     let client = client(&api);
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}});
-    let made = client.send(&Request::create(&Resource::CONFIG_MAPS, "default", &map).dry_run()).unwrap();
-    assert_eq!(made["data"]["a"], "1");
-    assert!(api.get("/api/v1/namespaces/default/configmaps/c").is_none(), "a dry run stores nothing");
-    client.create(&Resource::CONFIG_MAPS, "default", &map).unwrap();
-    assert!(client.create(&Resource::CONFIG_MAPS, "default", &map).unwrap_err().already_exists());
-    client
-        .merge_patch(&Resource::CONFIG_MAPS, "default", "c", &json!({"data": {"a": null, "b": "2"}}))
+    let made = client
+        .send(&Request::create(&Resource::CONFIG_MAPS, "default", &map).dry_run())
         .unwrap();
-    assert_eq!(client.get(&Resource::CONFIG_MAPS, "default", "c").unwrap()["data"], json!({"b": "2"}));
-    client.delete(&Resource::CONFIG_MAPS, "default", "c").unwrap();
-    let error = client.get(&Resource::CONFIG_MAPS, "default", "c").unwrap_err();
-    assert!(error.is_not_found() && error.to_string().contains("configmaps \"c\" not found"), "{error}");
+    assert_eq!(made["data"]["a"], "1");
+    assert!(
+        api.get("/api/v1/namespaces/default/configmaps/c").is_none(),
+        "a dry run stores nothing"
+    );
+    client
+        .create(&Resource::CONFIG_MAPS, "default", &map)
+        .unwrap();
+    assert!(
+        client
+            .create(&Resource::CONFIG_MAPS, "default", &map)
+            .unwrap_err()
+            .already_exists()
+    );
+    client
+        .merge_patch(
+            &Resource::CONFIG_MAPS,
+            "default",
+            "c",
+            &json!({"data": {"a": null, "b": "2"}}),
+        )
+        .unwrap();
+    assert_eq!(
+        client.get(&Resource::CONFIG_MAPS, "default", "c").unwrap()["data"],
+        json!({"b": "2"})
+    );
+    client
+        .delete(&Resource::CONFIG_MAPS, "default", "c")
+        .unwrap();
+    let error = client
+        .get(&Resource::CONFIG_MAPS, "default", "c")
+        .unwrap_err();
+    assert!(
+        error.is_not_found() && error.to_string().contains("configmaps \"c\" not found"),
+        "{error}"
+    );
     pods(&api, 4);
     let even = Selector::labels("even=true");
-    client.send(&Request::delete_collection(&Resource::PODS, "default", &even)).unwrap();
+    client
+        .send(&Request::delete_collection(
+            &Resource::PODS,
+            "default",
+            &even,
+        ))
+        .unwrap();
     assert_eq!(names(&api.list("/api/v1/pods")), ["p0001", "p0003"]);
 }
 
@@ -59,20 +98,45 @@ fn paged_lists_survive_changes_between_pages() {
     assert_eq!(all(), wanted);
     assert_eq!(api.count("GET /api/v1/pods?limit=500&continue="), 2);
     for (fault, what) in [
-        (Fault::on("GET /api/v1/pods?limit=500&continue=").cut(10_000), "cut in the second page"),
-        (Fault::on("GET /api/v1/pods").cut(10_000), "cut in the first page"),
-        (Fault::on("GET /api/v1/pods?limit=500&continue=").gone(), "410 with a token"),
-        (Fault::on("GET /api/v1/pods?limit=500&continue=").status(410, "Expired", "old"), "410 without"),
-        (Fault::on("GET /api/v1/pods").times(3).status(503, "", "away"), "503"),
-        (Fault::on("GET /api/v1/pods").dropped().after(1), "no answer"),
+        (
+            Fault::on("GET /api/v1/pods?limit=500&continue=").cut(10_000),
+            "cut in the second page",
+        ),
+        (
+            Fault::on("GET /api/v1/pods").cut(10_000),
+            "cut in the first page",
+        ),
+        (
+            Fault::on("GET /api/v1/pods?limit=500&continue=").gone(),
+            "410 with a token",
+        ),
+        (
+            Fault::on("GET /api/v1/pods?limit=500&continue=").status(410, "Expired", "old"),
+            "410 without",
+        ),
+        (
+            Fault::on("GET /api/v1/pods")
+                .times(3)
+                .status(503, "", "away"),
+            "503",
+        ),
+        (
+            Fault::on("GET /api/v1/pods").dropped().after(1),
+            "no answer",
+        ),
     ] {
         api.fault(fault);
         assert_eq!(all(), wanted, "{what}");
     }
-    let filled = client.list(&Resource::PODS, "default", &Selector::labels("even=true")).unwrap();
+    let filled = client
+        .list(&Resource::PODS, "default", &Selector::labels("even=true"))
+        .unwrap();
     assert_eq!((filled.len(), &filled[0]["kind"]), (600, &json!("Pod")));
-    let full =
-        client.each(&Resource::PODS, "", &Selector::all(), &mut |_| Err(anyhow!("disk full"))).unwrap_err();
+    let full = client
+        .each(&Resource::PODS, "", &Selector::all(), &mut |_| {
+            Err(anyhow!("disk full"))
+        })
+        .unwrap_err();
     assert!(matches!(full, Error::Sink(why) if why.to_string() == "disk full"));
 }
 
@@ -90,7 +154,12 @@ fn transient_errors_are_retried_and_lasting_ones_reported() {
         assert_eq!(api.requests().len() - before, requests, "{text}");
     };
     let on = || Fault::on("GET /api/v1/namespaces/default");
-    check(on().status(429, "TooManyRequests", "slow down").retry_after(0), true, 2);
+    check(
+        on().status(429, "TooManyRequests", "slow down")
+            .retry_after(0),
+        true,
+        2,
+    );
     check(on().status(500, "InternalError", "etcd"), true, 2);
     check(on().times(2).dropped(), true, 3);
     check(on().cut(5), true, 2);
@@ -98,9 +167,21 @@ fn transient_errors_are_retried_and_lasting_ones_reported() {
     check(on().status(403, "Forbidden", "no"), false, 1);
     check(on().garbage("<html>"), false, 1);
     let started = Instant::now();
-    check(on().status(429, "TooManyRequests", "slow down").retry_after(1), true, 2);
-    assert!(started.elapsed() >= Duration::from_secs(1), "Retry-After is kept");
-    check(on().status(503, "", "for ever").retry_after(u64::MAX), false, 1);
+    check(
+        on().status(429, "TooManyRequests", "slow down")
+            .retry_after(1),
+        true,
+        2,
+    );
+    assert!(
+        started.elapsed() >= Duration::from_secs(1),
+        "Retry-After is kept"
+    );
+    check(
+        on().status(503, "", "for ever").retry_after(u64::MAX),
+        false,
+        1,
+    );
 
     // A creation is repeated only if the server definitely did not start it.
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
@@ -111,7 +192,10 @@ fn transient_errors_are_retried_and_lasting_ones_reported() {
     assert!(matches!(error, Error::Transport { .. }), "{error:?}");
     api.fault(on().status(500, "InternalError", "webhook"));
     assert_eq!(create().unwrap_err().code(), Some(500));
-    api.fault(on().status(429, "TooManyRequests", "slow down").retry_after(0));
+    api.fault(
+        on().status(429, "TooManyRequests", "slow down")
+            .retry_after(0),
+    );
     create().unwrap();
     assert_eq!(api.count("POST"), 4);
 }
@@ -122,7 +206,10 @@ fn absent_server_is_awaited_only_after_first_contact() {
     let client = client(&api);
     let absent = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
     let error = absent.version().unwrap_err().to_string();
-    assert!(error.starts_with("cannot reach `http://127.0.0.1:1`: Connection refused"), "{error}");
+    assert!(
+        error.starts_with("cannot reach `http://127.0.0.1:1`: Connection refused"),
+        "{error}"
+    );
     client.version().unwrap();
     let waiting = api.away(|| {
         let client = client.clone();
@@ -155,7 +242,10 @@ fn expired_credentials_are_renewed() {
     std::fs::write(&path, config.to_string()).unwrap();
     std::fs::write(&token, "first").unwrap();
     api.demand_token(Some("first"));
-    let options = super::Options { path: Some(path), ..super::Options::default() };
+    let options = super::Options {
+        path: Some(path),
+        ..super::Options::default()
+    };
     let client = Client::new(Config::load(&options).unwrap(), &Stop::new()).unwrap();
     client.version().unwrap();
     api.demand_token(Some("second"));
@@ -167,7 +257,13 @@ fn expired_credentials_are_renewed() {
     api.demand_token(Some("fourth"));
     std::fs::write(&token, "fourth").unwrap();
     let seconds = Duration::from_secs(30);
-    assert!(client.exec(("default", "p0000", "c"), &["x"], seconds, &mut |_| Ok(())).unwrap().code == 0);
+    assert!(
+        client
+            .exec(("default", "p0000", "c"), &["x"], seconds, &mut |_| Ok(()))
+            .unwrap()
+            .code
+            == 0
+    );
     api.demand_token(Some("third"));
     assert_eq!(client.version().unwrap_err().code(), Some(401));
 }
@@ -208,7 +304,11 @@ fn watch_reports_existing_objects_and_changes() {
     api.drop_watches();
     api.merge(&path(0), &phase("Running"));
     assert_eq!(take(1), "+p0000Running", "refused once");
-    assert_eq!(api.count("GET /api/v1/namespaces/default/pods?limit"), lists, "nothing was listed again");
+    assert_eq!(
+        api.count("GET /api/v1/namespaces/default/pods?limit"),
+        lists,
+        "nothing was listed again"
+    );
 
     // Without history every object is reported anew.
     api.drop_watches();
@@ -237,15 +337,18 @@ fn stop_ends_blocking_requests() {
     let stop = Stop::new();
     let client = Client::new(Config::plain(api.url()), &stop).unwrap();
     let narrow = stop.child();
-    let mut watch = client.under(&narrow).watch(&Resource::PODS, "default", &Selector::all());
+    let mut watch = client
+        .under(&narrow)
+        .watch(&Resource::PODS, "default", &Selector::all());
     let thread = std::thread::spawn(move || watch.by_ref().map(Result::unwrap).count());
     api.wait(|api| api.count("GET /api/v1/namespaces/default/pods?watch") == 1);
     narrow.stop();
     assert_eq!(thread.join().unwrap(), 3);
     client.version().unwrap();
 
-    let log =
-        super::Request::get(&Resource::PODS, "default", "p0000").subresource("log").query("follow", "true");
+    let log = super::Request::get(&Resource::PODS, "default", "p0000")
+        .subresource("log")
+        .query("follow", "true");
     let mut body = client.stream(&log, None).unwrap();
     let thread = std::thread::spawn(move || body.read_to_end(&mut Vec::new()));
     stop.stop();
@@ -265,16 +368,34 @@ fn kinds_are_found_in_both_forms_of_discovery() {
         api.add_kind("example.com/v1", "things", "Thing", false);
         api.add_kind("example.com/v1", "relics", "Relic", true);
         api.break_group("metrics.k8s.io/v1beta1");
-        let found = client(&api).rate(50.0, 50).patience(Duration::ZERO).discover().unwrap();
+        let found = client(&api)
+            .rate(50.0, 50)
+            .patience(Duration::ZERO)
+            .discover()
+            .unwrap();
         assert_eq!(found.failures.len(), 1, "{:?}", found.failures);
         assert_eq!(found.failures[0].0, "metrics.k8s.io/v1beta1");
         let pod = found.find("v1", "Pod").unwrap();
         assert!(pod.resource == Resource::PODS && pod.can("list") && !pod.can("proxy"));
-        assert_eq!(found.find("apps/v1", "DaemonSet").unwrap().resource, Resource::DAEMON_SETS);
-        assert_eq!(found.find("example.com/v1", "Thing").unwrap().resource.plural, "things");
+        assert_eq!(
+            found.find("apps/v1", "DaemonSet").unwrap().resource,
+            Resource::DAEMON_SETS
+        );
+        assert_eq!(
+            found
+                .find("example.com/v1", "Thing")
+                .unwrap()
+                .resource
+                .plural,
+            "things"
+        );
         assert!(found.find("v1", "Thing").is_none());
-        let own = found.preferred().filter(|kind| kind.resource.group == "example.com");
-        let own: Vec<String> = own.map(|k| format!("{}/{}", k.resource.version, k.resource.plural)).collect();
+        let own = found
+            .preferred()
+            .filter(|kind| kind.resource.group == "example.com");
+        let own: Vec<String> = own
+            .map(|k| format!("{}/{}", k.resource.version, k.resource.plural))
+            .collect();
         assert_eq!(own, ["v2/things", "v1/relics"]);
     }
 }
@@ -284,7 +405,11 @@ fn permissions_are_reviewed() {
     let api = ApiServer::start();
     api.forbid("create", "pods");
     let client = client(&api);
-    assert!(!client.allowed("create", &Resource::PODS, "default").unwrap());
+    assert!(
+        !client
+            .allowed("create", &Resource::PODS, "default")
+            .unwrap()
+    );
     assert!(client.allowed("list", &Resource::PODS, "").unwrap());
 }
 
@@ -303,8 +428,17 @@ fn commands_run_in_containers() {
         exit.map(|exit| (stdout, exit))
     };
     api.on_exec(|exec| {
-        assert_eq!((&*exec.namespace, &*exec.pod, &*exec.container), ("default", "p0000", "c"));
-        match exec.command.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        assert_eq!(
+            (&*exec.namespace, &*exec.pod, &*exec.container),
+            ("default", "p0000", "c")
+        );
+        match exec
+            .command
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .as_slice()
+        {
             ["echo", words] => ExecAnswer::ok(*words),
             ["old"] => ExecAnswer::ok("old").v4(),
             ["large"] => ExecAnswer::stream(std::io::repeat(7).take(3 << 20)),
@@ -323,12 +457,23 @@ fn commands_run_in_containers() {
         "a stream that broke off is not a success"
     );
     let absent = client
-        .exec(("default", "absent", "c"), &["x"], Duration::from_secs(30), &mut |_| Ok(()))
+        .exec(
+            ("default", "absent", "c"),
+            &["x"],
+            Duration::from_secs(30),
+            &mut |_| Ok(()),
+        )
         .unwrap_err();
-    assert!(absent.is_not_found() && absent.to_string().contains("\"absent\" not found"), "{absent}");
-    let full = client.exec(("default", "p0000", "c"), &["large"], Duration::from_secs(30), &mut |_| {
-        Err(anyhow!("disk full"))
-    });
+    assert!(
+        absent.is_not_found() && absent.to_string().contains("\"absent\" not found"),
+        "{absent}"
+    );
+    let full = client.exec(
+        ("default", "p0000", "c"),
+        &["large"],
+        Duration::from_secs(30),
+        &mut |_| Err(anyhow!("disk full")),
+    );
     assert!(matches!(full.unwrap_err(), Error::Sink(_)));
 }
 
@@ -342,7 +487,11 @@ fn interrupted_log_is_an_error() {
             .subresource("log")
             .query("container", "c");
         let mut text = String::new();
-        client(&api).stream(&request, None).unwrap().read_to_string(&mut text).map(|length| (length, text))
+        client(&api)
+            .stream(&request, None)
+            .unwrap()
+            .read_to_string(&mut text)
+            .map(|length| (length, text))
     };
     assert_eq!(read().unwrap().0, 5000);
     api.fault(Fault::on("GET /api/v1/namespaces/default/pods/p0000/log").cut(100));
@@ -352,14 +501,27 @@ fn interrupted_log_is_an_error() {
 #[test]
 fn watch_rejects_an_oversized_list() {
     let api = ApiServer::start();
-    let first = |client: &Client| client.watch(&Resource::CONFIG_MAPS, "default", &Selector::all()).next();
+    let first = |client: &Client| {
+        client
+            .watch(&Resource::CONFIG_MAPS, "default", &Selector::all())
+            .next()
+    };
     for number in 0..2 {
-        assert!(matches!(first(&client(&api)), Some(Ok(Event::Restarted))), "with {number} objects");
+        assert!(
+            matches!(first(&client(&api)), Some(Ok(Event::Restarted))),
+            "with {number} objects"
+        );
         let map = json!({"data": {"a": "x".repeat(2 << 20)}});
-        api.put(&format!("/api/v1/namespaces/default/configmaps/c{number}"), map);
+        api.put(
+            &format!("/api/v1/namespaces/default/configmaps/c{number}"),
+            map,
+        );
     }
     let error = first(&client(&api)).unwrap().unwrap_err().to_string();
-    assert_eq!(error, "the list of configmaps takes more than 4 MiB of memory");
+    assert_eq!(
+        error,
+        "the list of configmaps takes more than 4 MiB of memory"
+    );
 }
 
 #[test]
@@ -373,7 +535,9 @@ fn port_without_a_server_is_refused() {
         ("https://api:99999/base", false),
         ("http://[::1]:99999", false),
     ] {
-        let error = Client::new(Config::plain(server), &Stop::new()).err().map(|error| error.to_string());
+        let error = Client::new(Config::plain(server), &Stop::new())
+            .err()
+            .map(|error| error.to_string());
         let says = format!("`{server}`: its port must be a number up to 65535");
         assert_eq!(error.is_none(), accepted, "{server}: {error:?}");
         assert!(error.is_none_or(|error| error.ends_with(&says)), "{server}");

@@ -30,16 +30,25 @@ fn credential_program_runs_again_only_after_expiry_or_refusal() {
         let script = format!(
             "echo $EXTRA >> {}; {}",
             log.display(),
-            says(&format!(r#"{{"token":"t","expirationTimestamp":"{expires}"}}"#))
+            says(&format!(
+                r#"{{"token":"t","expirationTimestamp":"{expires}"}}"#
+            ))
         );
         let credential = Credential::Program(Arc::new(program(&script)));
         let identity = Identity::default();
         for _ in 0..2 {
-            assert_eq!(credential.authorization(&identity).unwrap().as_deref(), Some("Bearer t"));
+            assert_eq!(
+                credential.authorization(&identity).unwrap().as_deref(),
+                Some("Bearer t")
+            );
         }
         assert!(credential.renew());
         credential.authorization(&identity).unwrap();
-        assert_eq!(std::fs::read_to_string(&log).unwrap(), "added\n".repeat(asked), "{expires}");
+        assert_eq!(
+            std::fs::read_to_string(&log).unwrap(),
+            "added\n".repeat(asked),
+            "{expires}"
+        );
     }
 }
 
@@ -56,32 +65,59 @@ fn credential_program_receives_the_request() {
 fn credential_errors_name_file_program_and_remedy() {
     let check = |program: Program, says: &str| {
         let error = format!("{:#}", program.token(&Identity::default()).err().unwrap());
-        assert!(error.starts_with("kubeconfig `k`: users `u`: exec: ") && error.contains(says), "{error}");
+        assert!(
+            error.starts_with("kubeconfig `k`: users `u`: exec: ") && error.contains(says),
+            "{error}"
+        );
     };
-    check(program("exit 3"), "`sh` failed (exit status: 3); get it from the shop");
     check(
-        Program { command: "/nowhere/aws".into(), ..program("") },
+        program("exit 3"),
+        "`sh` failed (exit status: 3); get it from the shop",
+    );
+    check(
+        Program {
+            command: "/nowhere/aws".into(),
+            ..program("")
+        },
         "is not installed; get it from the shop",
     );
     check(program("echo hello"), "not JSON");
     check(program(&says("{}")), "neither `token` nor");
     check(program(&says(r#"{"clientKeyData":"x"}"#)), "only one of");
-    check(program(&says(r#"{"clientCertificateData":"x","clientKeyData":"x"}"#)), "client certificate");
-    check(program(&says(r#"{"token":"t","expirationTimestamp":"soon"}"#)), "`soon` is not an RFC 3339 time");
+    check(
+        program(&says(
+            r#"{"clientCertificateData":"x","clientKeyData":"x"}"#,
+        )),
+        "client certificate",
+    );
+    check(
+        program(&says(r#"{"token":"t","expirationTimestamp":"soon"}"#)),
+        "`soon` is not an RFC 3339 time",
+    );
     check(
         program(r#"echo '{"kind":"ExecCredential","apiVersion":"v0"}'"#),
         r#"apiVersion is "v0" instead of"#,
     );
     check(program("yes"), "more than 1 MiB");
     if !std::io::stdin().is_terminal() {
-        check(Program { interactive: Interactive::Always, ..program("") }, "needs a terminal");
+        check(
+            Program {
+                interactive: Interactive::Always,
+                ..program("")
+            },
+            "needs a terminal",
+        );
     }
 }
 
 #[test]
 fn hanging_credential_program_ends_with_its_descendants() {
     let hangs = program("sleep 600 & sleep 600");
-    let error = hangs.run(&Identity::default(), Duration::ZERO).err().unwrap().to_string();
+    let error = hangs
+        .run(&Identity::default(), Duration::ZERO)
+        .err()
+        .unwrap()
+        .to_string();
     assert!(
         error.starts_with("`sh` was ended: it took more than 0 s; ")
             && error.ends_with("; get it from the shop")

@@ -31,37 +31,55 @@ pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let homes = sys::homes(&sys::variable);
     let home = || homes.first().map(|home| home.join(".docker"));
-    let Some(path) = folder.or_else(home).map(|folder| folder.join("config.json")) else { return Ok(None) };
+    let Some(path) = folder
+        .or_else(home)
+        .map(|folder| folder.join("config.json"))
+    else {
+        return Ok(None);
+    };
     if !path.exists() {
         return Ok(None);
     }
     let shown = path.display();
     let text = small::read(&path, MAX_CONFIG_BYTES).at("cannot read", &path)?;
-    let config: Value = serde_json::from_slice(&text).with_context(|| format!("`{shown}` is not JSON"))?;
-    in_config(&config, registry).with_context(|| format!("credentials for `{registry}` in `{shown}`"))
+    let config: Value =
+        serde_json::from_slice(&text).with_context(|| format!("`{shown}` is not JSON"))?;
+    in_config(&config, registry)
+        .with_context(|| format!("credentials for `{registry}` in `{shown}`"))
 }
 
 pub(super) fn in_config(config: &Value, registry: &str) -> Result<Option<Credential>> {
     let names = names(registry);
-    let helper = names.iter().find_map(|name| config["credHelpers"][name].as_str());
+    let helper = names
+        .iter()
+        .find_map(|name| config["credHelpers"][name].as_str());
     let helper = helper.or_else(|| config["credsStore"].as_str());
-    let told = helper.and_then(|helper| names.iter().find_map(|name| ask(helper, name).transpose()));
+    let told =
+        helper.and_then(|helper| names.iter().find_map(|name| ask(helper, name).transpose()));
     if let Some(found) = told {
         return found.map(Some);
     }
     for name in &names {
         let entry = &config["auths"][name];
-        if let Some(token) = entry["identitytoken"].as_str().filter(|token| !token.is_empty()) {
+        if let Some(token) = entry["identitytoken"]
+            .as_str()
+            .filter(|token| !token.is_empty())
+        {
             return Ok(Some(Credential::Token(token.into())));
         }
-        if let (Some(user), Some(password)) = (entry["username"].as_str(), entry["password"].as_str()) {
+        if let (Some(user), Some(password)) =
+            (entry["username"].as_str(), entry["password"].as_str())
+        {
             return Ok(Some(Credential::Password(user.into(), password.into())));
         }
         if let Some(auth) = entry["auth"].as_str().filter(|auth| !auth.is_empty()) {
             let bytes = STANDARD.decode(auth).context("`auth` is not base64")?;
             let text = String::from_utf8(bytes).context("`auth` is not text")?;
             let (user, password) = text.split_once(':').context("`auth` has no colon")?;
-            return Ok(Some(Credential::Password(user.into(), password.trim_end_matches('\0').into())));
+            return Ok(Some(Credential::Password(
+                user.into(),
+                password.trim_end_matches('\0').into(),
+            )));
         }
     }
     Ok(None)
@@ -94,12 +112,16 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
         // The response of a helper to an unknown server.
         return Ok(None);
     }
-    let answer: Value =
-        crate::json::from_slice(&output).with_context(|| format!("the output of `{program}` is not JSON"))?;
+    let answer: Value = crate::json::from_slice(&output)
+        .with_context(|| format!("the output of `{program}` is not JSON"))?;
     let field = |name: &str| answer[name].as_str().unwrap_or_default().to_owned();
     let (user, secret) = (field("Username"), field("Secret"));
     ensure!(!secret.is_empty(), "`{program}` returned no secret");
-    Ok(Some(if user == "<token>" { Credential::Token(secret) } else { Credential::Password(user, secret) }))
+    Ok(Some(if user == "<token>" {
+        Credential::Token(secret)
+    } else {
+        Credential::Password(user, secret)
+    }))
 }
 
 #[cfg(test)]
@@ -118,7 +140,8 @@ mod tests {
             "d.example": {},
             "e.example": {"auth": "%%%"},
         }});
-        let password = |user: &str, password: &str| Some(Credential::Password(user.into(), password.into()));
+        let password =
+            |user: &str, password: &str| Some(Credential::Password(user.into(), password.into()));
         for (registry, expected) in [
             ("a.example", password("me", "se:cret")),
             ("b.example", password("you", "pass")),
@@ -127,7 +150,11 @@ mod tests {
             ("d.example", None),
             ("f.example", None),
         ] {
-            assert_eq!(in_config(&config, registry).unwrap(), expected, "{registry}");
+            assert_eq!(
+                in_config(&config, registry).unwrap(),
+                expected,
+                "{registry}"
+            );
         }
         assert!(in_config(&config, "e.example").is_err());
     }

@@ -39,7 +39,9 @@ pub struct Descriptor {
 impl Descriptor {
     /// Reads one from a manifest; `None` if it is invalid or uses an unsupported hash.
     fn read(value: &Value) -> Option<Self> {
-        Self::deserialize(value).ok().filter(|blob| hash_of(&blob.digest).is_some())
+        Self::deserialize(value)
+            .ok()
+            .filter(|blob| hash_of(&blob.digest).is_some())
     }
 
     /// Whether it points to an index of images for several platforms.
@@ -60,7 +62,10 @@ fn items(value: &Value) -> &[Value] {
 /// The digits of a digest; checked, since they become a file name.
 fn hash_of(digest: &str) -> Option<&str> {
     let digits = digest.strip_prefix("sha256:")?;
-    let plain = digits.len() == 64 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    let plain = digits.len() == 64
+        && digits
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     plain.then_some(digits)
 }
 
@@ -97,7 +102,10 @@ impl Reference {
     pub fn parse(text: &str) -> Result<Self> {
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => {
-                ensure!(hash_of(digest).is_some(), "image `{text}`: `{digest}` is not a digest `sha256:…`");
+                ensure!(
+                    hash_of(digest).is_some(),
+                    "image `{text}`: `{digest}` is not a digest `sha256:…`"
+                );
                 (name, Some(digest.to_owned()))
             }
             None => (text, None),
@@ -107,7 +115,9 @@ impl Reference {
             _ => (name, None),
         };
         let (registry, repository) = match path.split_once('/') {
-            Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => (host, rest.to_owned()),
+            Some((host, rest)) if host.contains(['.', ':']) || host == "localhost" => {
+                (host, rest.to_owned())
+            }
             Some(_) => (DEFAULT, path.to_owned()),
             None => (DEFAULT, format!("library/{path}")),
         };
@@ -125,23 +135,47 @@ impl Reference {
         let tagged = |tag: &String| {
             !tag.is_empty()
                 && tag.len() <= 128
-                && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+                && tag
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
         };
-        ensure!(tag.as_ref().is_none_or(tagged), "image `{text}`: invalid tag");
+        ensure!(
+            tag.as_ref().is_none_or(tagged),
+            "image `{text}`: invalid tag"
+        );
         let host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]".contains(&byte);
-        ensure!(registry.bytes().all(host), "image `{text}`: `{registry}` is not a valid registry");
-        let tag = if tag.is_none() && digest.is_none() { Some("latest".to_owned()) } else { tag };
-        Ok(Self { registry: registry.to_owned(), repository, tag, digest })
+        ensure!(
+            registry.bytes().all(host),
+            "image `{text}`: `{registry}` is not a valid registry"
+        );
+        let tag = if tag.is_none() && digest.is_none() {
+            Some("latest".to_owned())
+        } else {
+            tag
+        };
+        Ok(Self {
+            registry: registry.to_owned(),
+            repository,
+            tag,
+            digest,
+        })
     }
 
     /// The host that serves the registry's API.
     pub fn host(&self) -> &str {
-        if self.registry == DEFAULT { DEFAULT_API } else { &self.registry }
+        if self.registry == DEFAULT {
+            DEFAULT_API
+        } else {
+            &self.registry
+        }
     }
 
     /// Identifies a manifest in requests: the digest if known, else the tag.
     pub fn wanted(&self) -> &str {
-        self.digest.as_deref().or(self.tag.as_deref()).unwrap_or("latest")
+        self.digest
+            .as_deref()
+            .or(self.tag.as_deref())
+            .unwrap_or("latest")
     }
 }
 
@@ -175,10 +209,16 @@ mod tests {
     #[test]
     fn names_are_completed_like_docker() {
         check("busybox", "docker.io/library/busybox:latest");
-        check("sonobuoy/systemd-logs:v0.4", "docker.io/sonobuoy/systemd-logs:v0.4");
+        check(
+            "sonobuoy/systemd-logs:v0.4",
+            "docker.io/sonobuoy/systemd-logs:v0.4",
+        );
         check("localhost/x", "localhost/x:latest");
         check("reg.local:5000/a/b:1", "reg.local:5000/a/b:1");
-        check(&format!("a.b/c@sha256:{}", "0".repeat(64)), &format!("a.b/c@sha256:{}", "0".repeat(64)));
+        check(
+            &format!("a.b/c@sha256:{}", "0".repeat(64)),
+            &format!("a.b/c@sha256:{}", "0".repeat(64)),
+        );
         check("a.b/C:1", "!not a valid repository name");
         check("a.b/../c", "!not a valid repository name");
         check("a/b@md5:1", "!not a digest");

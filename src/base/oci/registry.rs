@@ -80,9 +80,19 @@ impl Client {
             !wanted.starts_with("sha256:") || wanted == digest,
             "`{url}`: the content has the digest {digest}"
         );
-        let inner: Value = json::from_slice(&bytes).with_context(|| format!("`{url}` is not a manifest"))?;
-        let media_type = inner["mediaType"].as_str().map_or(declared, ToOwned::to_owned);
-        Ok((Descriptor { media_type, digest, size: bytes.len() as u64 }, bytes))
+        let inner: Value =
+            json::from_slice(&bytes).with_context(|| format!("`{url}` is not a manifest"))?;
+        let media_type = inner["mediaType"]
+            .as_str()
+            .map_or(declared, ToOwned::to_owned);
+        Ok((
+            Descriptor {
+                media_type,
+                digest,
+                size: bytes.len() as u64,
+            },
+            bytes,
+        ))
     }
 
     /// Downloads a blob to `path`, resuming from what is already there under a temporary name.
@@ -96,8 +106,10 @@ impl Client {
         let partial = &path.with_extension("partial");
         let url = self.url(image, &format!("blobs/{}", blob.digest));
         let length = || std::fs::metadata(partial).map_or(0, |meta| meta.len());
-        self.persist_transfer(blob.size, length, || self.transfer(image, &url, blob, partial, watch))
-            .with_context(|| format!("failed to download `{url}`"))?;
+        self.persist_transfer(blob.size, length, || {
+            self.transfer(image, &url, blob, partial, watch)
+        })
+        .with_context(|| format!("failed to download `{url}`"))?;
         std::fs::rename(partial, path).at("cannot write", path)
     }
 
@@ -110,12 +122,23 @@ impl Client {
         watch: Watch<'_>,
     ) -> Result<()> {
         let cannot_write = "cannot write";
-        let mut file = File::options().create(true).append(true).open(partial).at(cannot_write, partial)?;
+        let mut file = File::options()
+            .create(true)
+            .append(true)
+            .open(partial)
+            .at(cannot_write, partial)?;
         let mut have = file.metadata().at(cannot_write, partial)?.len();
         if have < blob.size || have == 0 {
             let range = format!("bytes={have}-");
             let ranged = [("Range", range.as_str())];
-            let answer = self.call("GET", image, false, url, if have > 0 { &ranged } else { &[] }, None)?;
+            let answer = self.call(
+                "GET",
+                image,
+                false,
+                url,
+                if have > 0 { &ranged } else { &[] },
+                None,
+            )?;
             match answer.status() {
                 StatusCode::PARTIAL_CONTENT => {
                     let begins = header(&answer, "content-range")
@@ -130,11 +153,16 @@ impl Client {
                 _ => return Err(refusal(answer, url)),
             }
             // One extra byte shows that the content is too long.
-            let mut body = answer.into_body().into_reader().take(blob.size.saturating_sub(have) + 1);
+            let mut body = answer
+                .into_body()
+                .into_reader()
+                .take(blob.size.saturating_sub(have) + 1);
             let mut piece = vec![0; 64 << 10];
             let mut rate = LeastRate::default();
             loop {
-                let count = body.read(&mut piece).context("the transfer was interrupted")?;
+                let count = body
+                    .read(&mut piece)
+                    .context("the transfer was interrupted")?;
                 if count == 0 {
                     break;
                 }
@@ -143,10 +171,15 @@ impl Client {
                 written.map_err(|error| Final(format!("{error:#}")))?;
                 have += count as u64;
                 watch(blob, have);
-                rate.count(count as u64, Instant::now()).context("the transfer was interrupted")?;
+                rate.count(count as u64, Instant::now())
+                    .context("the transfer was interrupted")?;
             }
         }
-        ensure!(have >= blob.size, "interrupted after {have} of {} bytes", blob.size);
+        ensure!(
+            have >= blob.size,
+            "interrupted after {have} of {} bytes",
+            blob.size
+        );
         let came = digest_of(&crate::file_sha256(partial).at("cannot read", partial)?);
         if have != blob.size || came != blob.digest {
             let _ = std::fs::remove_file(partial);
@@ -169,7 +202,11 @@ impl Client {
         let url = self.url(image, &format!("blobs/{}", blob.digest));
         let status = self.persist(|| {
             let answer = self.call("HEAD", image, true, &url, &[], None)?;
-            if is_busy(&answer) { Err(refusal(answer, &url)) } else { Ok(answer.status()) }
+            if is_busy(&answer) {
+                Err(refusal(answer, &url))
+            } else {
+                Ok(answer.status())
+            }
         })?;
         if status == StatusCode::OK {
             return Ok(false);
@@ -179,7 +216,13 @@ impl Client {
         Ok(true)
     }
 
-    fn send(&self, image: &Reference, blob: &Descriptor, path: &Path, watch: Watch<'_>) -> Result<()> {
+    fn send(
+        &self,
+        image: &Reference,
+        blob: &Descriptor,
+        path: &Path,
+        watch: Watch<'_>,
+    ) -> Result<()> {
         let sent = |bytes| watch(blob, bytes);
         let url = self.url(image, "blobs/uploads/");
         let answer = self.call("POST", image, true, &url, &[("Content-Length", "0")], None)?;
@@ -193,7 +236,12 @@ impl Client {
             let length = PIECE_BYTES.min(blob.size - from);
             let range = format!("{from}-{}", from + length - 1);
             let headers = [("Content-Type", BINARY), ("Content-Range", &*range)];
-            let piece = Piece { path, from, length, sent: &sent };
+            let piece = Piece {
+                path,
+                from,
+                length,
+                sent: &sent,
+            };
             match self.call("PATCH", image, true, &place, &headers, Some(piece)) {
                 Ok(answer) if answer.status() == StatusCode::ACCEPTED => {
                     place = self.place(image, &answer, &place)?;
@@ -205,20 +253,48 @@ impl Client {
                 }
                 Ok(_) | Err(_) => {}
             }
-            ensure!(attempts.again_at(from), "interrupted after {from} of {} bytes", blob.size);
+            ensure!(
+                attempts.again_at(from),
+                "interrupted after {from} of {} bytes",
+                blob.size
+            );
             // Query the offset that the registry has received.
             let answer = self.call("GET", image, true, &place, &[], None)?;
-            ensure!(answer.status() == StatusCode::NO_CONTENT, "the registry no longer knows the upload");
+            ensure!(
+                answer.status() == StatusCode::NO_CONTENT,
+                "the registry no longer knows the upload"
+            );
             let range = header(&answer, "range").unwrap_or_default();
-            let last = range.rsplit_once('-').and_then(|(_, last)| last.parse::<u64>().ok());
+            let last = range
+                .rsplit_once('-')
+                .and_then(|(_, last)| last.parse::<u64>().ok());
             from = last.map_or(0, |last| last + 1).min(blob.size);
             place = self.place(image, &answer, &place)?;
         }
         let separator = if place.contains('?') { '&' } else { '?' };
-        let end = format!("{place}{separator}digest={}", blob.digest.replace(':', "%3A"));
-        let piece = Piece { path, from, length: blob.size - from, sent: &sent };
-        let answer = self.call("PUT", image, true, &end, &[("Content-Type", BINARY)], Some(piece))?;
-        if answer.status() == StatusCode::CREATED { Ok(()) } else { Err(refusal(answer, &end)) }
+        let end = format!(
+            "{place}{separator}digest={}",
+            blob.digest.replace(':', "%3A")
+        );
+        let piece = Piece {
+            path,
+            from,
+            length: blob.size - from,
+            sent: &sent,
+        };
+        let answer = self.call(
+            "PUT",
+            image,
+            true,
+            &end,
+            &[("Content-Type", BINARY)],
+            Some(piece),
+        )?;
+        if answer.status() == StatusCode::CREATED {
+            Ok(())
+        } else {
+            Err(refusal(answer, &end))
+        }
     }
 
     /// Puts a manifest under a tag or its digest; the registry must have its blobs.
@@ -232,9 +308,18 @@ impl Client {
         let url = self.url(image, &format!("manifests/{wanted}"));
         let headers = [("Content-Type", &*kind.media_type)];
         self.persist(|| {
-            let piece = Piece { path, from: 0, length: kind.size, sent: &|_| () };
+            let piece = Piece {
+                path,
+                from: 0,
+                length: kind.size,
+                sent: &|_| (),
+            };
             let answer = self.call("PUT", image, true, &url, &headers, Some(piece))?;
-            if answer.status().is_success() { Ok(()) } else { Err(refusal(answer, &url)) }
+            if answer.status().is_success() {
+                Ok(())
+            } else {
+                Err(refusal(answer, &url))
+            }
         })
     }
 
@@ -246,7 +331,14 @@ impl Client {
         let host = image.host();
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
         let near = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
-        format!("{}://{host}", if self.plain || near && !self.wants_tls(host) { "http" } else { "https" })
+        format!(
+            "{}://{host}",
+            if self.plain || near && !self.wants_tls(host) {
+                "http"
+            } else {
+                "https"
+            }
+        )
     }
 
     /// Whether a server on this machine rejects plain HTTP; if it cannot be reached, plain HTTP is used.
@@ -262,7 +354,11 @@ impl Client {
     fn place(&self, image: &Reference, answer: &Response<Body>, url: &str) -> Result<String> {
         let place = header(answer, "location")
             .with_context(|| format!("`{url}`: the registry named no upload location"))?;
-        Ok(if place.starts_with('/') { format!("{}{place}", self.base(image)) } else { place })
+        Ok(if place.starts_with('/') {
+            format!("{}{place}", self.base(image))
+        } else {
+            place
+        })
     }
 
     /// Sends one request, with the authorization that the registry requests.
@@ -276,7 +372,9 @@ impl Client {
         body: Option<Piece<'_>>,
     ) -> Result<Response<Body>> {
         // Blobs may be stored on other hosts, which must not receive credentials.
-        let own = url.strip_prefix(&self.base(image)).is_some_and(|rest| rest.starts_with('/'));
+        let own = url
+            .strip_prefix(&self.base(image))
+            .is_some_and(|rest| rest.starts_with('/'));
         let key = (image.registry.clone(), image.repository.clone(), push);
         let mut authorisation = lock(&self.known).get(&key).cloned().filter(|_| own);
         let mut may_ask = own;
@@ -291,7 +389,8 @@ impl Client {
             let answer = match &body {
                 Some(piece) => {
                     request = request.header("Content-Length", piece.length);
-                    self.agent.run(request.body(SendBody::from_reader(&mut piece.open()?))?)
+                    self.agent
+                        .run(request.body(SendBody::from_reader(&mut piece.open()?))?)
                 }
                 None => self.agent.run(request.body(())?),
             };
@@ -304,10 +403,16 @@ impl Client {
                 return Ok(answer);
             };
             may_ask = false;
-            let value = self.answer_challenge(&challenge, image, push).map_err(|error| {
-                // Retrying does not help against wrong credentials.
-                if error.is::<ureq::Error>() { error } else { anyhow!(Final(format!("{error:#}"))) }
-            })?;
+            let value = self
+                .answer_challenge(&challenge, image, push)
+                .map_err(|error| {
+                    // Retrying does not help against wrong credentials.
+                    if error.is::<ureq::Error>() {
+                        error
+                    } else {
+                        anyhow!(Final(format!("{error:#}")))
+                    }
+                })?;
             lock(&self.known).insert(key.clone(), value.clone());
             authorisation = Some(value);
         }
@@ -319,7 +424,10 @@ impl Client {
         let credential = self.credential(registry)?;
         let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
         let basic = |user: &str, password: &str| {
-            format!("Basic {}", BASE64_STANDARD.encode(format!("{user}:{password}")))
+            format!(
+                "Basic {}",
+                BASE64_STANDARD.encode(format!("{user}:{password}"))
+            )
         };
         if scheme.eq_ignore_ascii_case("basic") {
             let Some(Credential::Password(user, password)) = credential else {
@@ -334,18 +442,30 @@ impl Client {
             "registry `{registry}` requires unsupported authentication: `{challenge}`"
         );
         let fields = fields(rest);
-        let field = |name: &str| fields.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        let field = |name: &str| {
+            fields
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.as_str())
+        };
         let realm = field("realm")
             .with_context(|| format!("registry `{registry}` does not say where to get tokens"))?;
         // Also after a redirect, a password must not leave the secure connections.
         let is_secure = self.base(image).starts_with("https:");
         ensure!(
-            !is_secure || realm.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:")),
+            !is_secure
+                || realm
+                    .get(..6)
+                    .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:")),
             "registry `{registry}` asks to get tokens from `{}`, which is not encrypted: no credentials were sent; \
              its operator has to configure a realm with https",
             short(realm)
         );
-        let scope = format!("repository:{}:{}", image.repository, if push { "pull,push" } else { "pull" });
+        let scope = format!(
+            "repository:{}:{}",
+            image.repository,
+            if push { "pull,push" } else { "pull" }
+        );
         let failed = || format!("failed to get a token for `{registry}` from `{realm}`");
         let answer = match &credential {
             Some(Credential::Token(token)) => {
@@ -355,9 +475,17 @@ impl Client {
                     ("refresh_token", token),
                     ("service", service),
                     ("scope", &scope),
-                    ("client_id", self.program.split('/').next().unwrap_or_default()),
+                    (
+                        "client_id",
+                        self.program.split('/').next().unwrap_or_default(),
+                    ),
                 ];
-                self.agent.post(realm).config().https_only(is_secure).build().send_form(form)
+                self.agent
+                    .post(realm)
+                    .config()
+                    .https_only(is_secure)
+                    .build()
+                    .send_form(form)
             }
             other => {
                 let request = self.agent.get(realm).config().https_only(is_secure).build();
@@ -377,12 +505,19 @@ impl Client {
         }
         let text = body(answer).with_context(failed)?;
         let document: Value = json::from_slice(&text).with_context(failed)?;
-        let token = document["token"].as_str().or_else(|| document["access_token"].as_str());
+        let token = document["token"]
+            .as_str()
+            .or_else(|| document["access_token"].as_str());
         Ok(format!("Bearer {}", token.with_context(failed)?))
     }
 
     /// The content of a URL, and its declared kind.
-    fn fetch(&self, image: &Reference, url: &str, headers: &[(&str, &str)]) -> Result<(String, Vec<u8>)> {
+    fn fetch(
+        &self,
+        image: &Reference,
+        url: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<(String, Vec<u8>)> {
         self.persist(|| {
             let answer = self.call("GET", image, false, url, headers, None)?;
             if answer.status() != StatusCode::OK {
@@ -467,7 +602,9 @@ fn is_busy(answer: &Response<Body>) -> bool {
 fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let (status, is_busy, url) = (answer.status(), is_busy(&answer), short(url));
     let document: Value = json::from_slice(&body(answer).unwrap_or_default()).unwrap_or_default();
-    let said = document["errors"][0]["message"].as_str().or_else(|| document["errors"][0]["code"].as_str());
+    let said = document["errors"][0]["message"]
+        .as_str()
+        .or_else(|| document["errors"][0]["code"].as_str());
     let why = match (status, said) {
         (StatusCode::UNAUTHORIZED, said) => format!(
             "`{url}`: {status}: {}; use an account with access, by `docker login` or in config.json",
@@ -477,7 +614,11 @@ fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
         (StatusCode::NOT_FOUND, None) => format!("`{url}`: not found"),
         (_, None) => format!("`{url}`: the registry answered {status}"),
     };
-    if is_busy { anyhow!(why) } else { anyhow!(Final(why)) }
+    if is_busy {
+        anyhow!(why)
+    } else {
+        anyhow!(Final(why))
+    }
 }
 
 /// A registry's information about an image.
@@ -505,8 +646,15 @@ impl Client {
 
     fn credential(&self, registry: &str) -> Result<Option<Credential>> {
         // Credential helpers belong to this machine and must not run on behalf of credentials from elsewhere.
-        let auths = self.config.as_ref().map(|config| json::json!({"auths": config["auths"]}));
-        match auths.map(|auths| credential::in_config(&auths, registry)).transpose()?.flatten() {
+        let auths = self
+            .config
+            .as_ref()
+            .map(|config| json::json!({"auths": config["auths"]}));
+        match auths
+            .map(|auths| credential::in_config(&auths, registry))
+            .transpose()?
+            .flatten()
+        {
             Some(found) => Ok(Some(found)),
             None => credential::find(registry),
         }
@@ -518,7 +666,9 @@ impl Client {
         self.persist(|| {
             let answer = self.call("HEAD", image, false, &url, &[("Accept", MANIFESTS)], None)?;
             match answer.status() {
-                StatusCode::OK => Ok(Some(header(&answer, "docker-content-digest").unwrap_or_default())),
+                StatusCode::OK => Ok(Some(
+                    header(&answer, "docker-content-digest").unwrap_or_default(),
+                )),
                 StatusCode::NOT_FOUND => Ok(None),
                 _ => Err(refusal(answer, &url)),
             }
@@ -552,24 +702,39 @@ impl ImageInfo {
     ) -> Result<Self> {
         let platforms = if root.is_index() {
             let all = items(&manifest["manifests"]).iter();
-            all.filter_map(|entry| platform_of(&entry["platform"])).collect()
+            all.filter_map(|entry| platform_of(&entry["platform"]))
+                .collect()
         } else {
             let settings = Descriptor::read(&manifest["config"]).map(|blob| settings(&blob));
-            platform_of(&settings.transpose()?.unwrap_or_default()).into_iter().collect()
+            platform_of(&settings.transpose()?.unwrap_or_default())
+                .into_iter()
+                .collect()
         };
-        Ok(Self { digest: root.digest, platforms })
+        Ok(Self {
+            digest: root.digest,
+            platforms,
+        })
     }
 }
 
 /// Whether the registry did not respond, as opposed to refusing.
 pub fn is_unreached(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.is::<ureq::Error>() || cause.is::<std::io::Error>())
+    error
+        .chain()
+        .any(|cause| cause.is::<ureq::Error>() || cause.is::<std::io::Error>())
 }
 
 /// The authentication that a registry requests; tokens if it offers several kinds.
 fn challenge(answer: &Response<Body>) -> Option<String> {
-    let all = answer.headers().get_all("www-authenticate").iter().filter_map(|value| value.to_str().ok());
-    let bearer = |text: &&str| text.get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"));
+    let all = answer
+        .headers()
+        .get_all("www-authenticate")
+        .iter()
+        .filter_map(|value| value.to_str().ok());
+    let bearer = |text: &&str| {
+        text.get(..6)
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"))
+    };
     all.max_by_key(bearer).map(ToOwned::to_owned)
 }
 
@@ -582,7 +747,10 @@ pub(super) fn fields(text: &str) -> Vec<(String, String)> {
             Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
             None => after.split_at(after.find(',').unwrap_or(after.len())),
         };
-        found.push((key.trim_matches([',', ' ']).to_ascii_lowercase(), value.to_owned()));
+        found.push((
+            key.trim_matches([',', ' ']).to_ascii_lowercase(),
+            value.to_owned(),
+        ));
         rest = after;
     }
     found
@@ -601,7 +769,11 @@ impl Piece<'_> {
     fn open(&self) -> Result<impl Read + '_> {
         let mut file = File::open(self.path).at("cannot read", self.path)?;
         file.seek(SeekFrom::Start(self.from))?;
-        Ok(CountedReader { file: file.take(self.length), at: self.from, sent: self.sent })
+        Ok(CountedReader {
+            file: file.take(self.length),
+            at: self.from,
+            sent: self.sent,
+        })
     }
 }
 
@@ -646,7 +818,10 @@ mod hostile_tests {
 
     use super::*;
 
-    const NO_PAUSE: Backoff = Backoff { first: Duration::ZERO, max: Duration::ZERO };
+    const NO_PAUSE: Backoff = Backoff {
+        first: Duration::ZERO,
+        max: Duration::ZERO,
+    };
     /// More requests than any number that counts as bounded.
     const MAX_REQUESTS: u32 = 100;
 
@@ -659,8 +834,9 @@ mod hostile_tests {
                 return;
             }
             if !head[0].contains("/blobs/") {
-                let _ = (&connection)
-                    .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let _ = (&connection).write_all(
+                    b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                );
                 continue;
             }
             let from = requests.fetch_add(1, Ordering::Relaxed);
@@ -686,12 +862,20 @@ mod hostile_tests {
         let (requests, folder) = (AtomicU32::new(0), crate::temp::Folder::new().unwrap());
         let outcome = std::thread::scope(|scope| {
             scope.spawn(|| serve_bytes(&listener, &requests));
-            let client = Client { backoff: NO_PAUSE, ..Client::new("test/1", true, &Stop::new()).unwrap() };
+            let client = Client {
+                backoff: NO_PAUSE,
+                ..Client::new("test/1", true, &Stop::new()).unwrap()
+            };
             let image = Reference::parse(&format!("{address}/a:1")).unwrap();
             let digest = format!("sha256:{}", "0".repeat(64));
-            let blob = Descriptor { media_type: BINARY.into(), digest, size: 300 << 20 };
+            let blob = Descriptor {
+                media_type: BINARY.into(),
+                digest,
+                size: 300 << 20,
+            };
             let outcome = client.download(&image, &blob, &folder.join("blob"), &|_, _| ());
-            let _ = (&std::net::TcpStream::connect(address).unwrap()).write_all(b"DELETE / HTTP/1.1\r\n\r\n");
+            let _ = (&std::net::TcpStream::connect(address).unwrap())
+                .write_all(b"DELETE / HTTP/1.1\r\n\r\n");
             outcome
         });
         let error = format!("{:#}", outcome.unwrap_err());
@@ -701,20 +885,30 @@ mod hostile_tests {
 
     #[test]
     fn password_is_never_sent_to_a_plain_realm_of_a_secure_registry() {
-        let credentials =
-            json::json!({"auths": {"registry.example": {"auth": BASE64_STANDARD.encode("user:secret")}}});
+        let credentials = json::json!({"auths": {"registry.example": {"auth": BASE64_STANDARD.encode("user:secret")}}});
         let image = Reference::parse("registry.example/a:1").unwrap();
         let answer = |realm: &str, plain: bool| {
-            let client = Client::new("test/1", plain, &Stop::new()).unwrap().credentials(credentials.clone());
+            let client = Client::new("test/1", plain, &Stop::new())
+                .unwrap()
+                .credentials(credentials.clone());
             let challenge = format!("Bearer realm=\"{realm}\",service=\"s\"");
-            client.answer_challenge(&challenge, &image, false).map_err(|error| format!("{error:#}"))
+            client
+                .answer_challenge(&challenge, &image, false)
+                .map_err(|error| format!("{error:#}"))
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap();
-        for realm in [format!("http://{host}/token"), format!("HTTP://{host}/token"), "//x".into(), "".into()]
-        {
+        for realm in [
+            format!("http://{host}/token"),
+            format!("HTTP://{host}/token"),
+            "//x".into(),
+            "".into(),
+        ] {
             let error = answer(&realm, false).unwrap_err();
-            assert!(error.contains("is not encrypted: no credentials were sent"), "{realm}: {error}");
+            assert!(
+                error.contains("is not encrypted: no credentials were sent"),
+                "{realm}: {error}"
+            );
         }
         listener.set_nonblocking(true).unwrap();
         assert!(listener.accept().is_err(), "nothing has connected");
@@ -731,15 +925,17 @@ mod challenge_tests {
 
     #[test]
     fn challenges_are_parsed() {
-        let text =
-            r#"realm="https://auth.example/token",service="reg, one",scope="repository:a:pull,push",error=x"#;
+        let text = r#"realm="https://auth.example/token",service="reg, one",scope="repository:a:pull,push",error=x"#;
         let expected = [
             ("realm", "https://auth.example/token"),
             ("service", "reg, one"),
             ("scope", "repository:a:pull,push"),
             ("error", "x"),
         ];
-        assert_eq!(fields(text), expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        assert_eq!(
+            fields(text),
+            expected.map(|(key, value)| (key.to_owned(), value.to_owned()))
+        );
         assert!(fields("").is_empty());
     }
 }

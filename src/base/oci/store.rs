@@ -15,7 +15,8 @@ use serde_json::Value;
 use tar::{Builder, Header};
 
 use super::{
-    Client, Descriptor, ImageInfo, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, items, platform_of,
+    Client, Descriptor, ImageInfo, MAX_JSON_BYTES, Reference, Watch, digest_of, hash_of, items,
+    platform_of,
 };
 use crate::archive::{Gunzip, Kind, Limits, Reader};
 use crate::at::At as _;
@@ -46,13 +47,18 @@ impl Platform {
         };
         match text {
             "all" => Ok(Self(Vec::new())),
-            _ => text.split(',').map(|part| one(part.trim())).collect::<Result<_>>().map(Self),
+            _ => text
+                .split(',')
+                .map(|part| one(part.trim()))
+                .collect::<Result<_>>()
+                .map(Self),
         }
     }
 
     /// Whether an entry of an index is for one of these platforms.
     fn fits(&self, entry: &Value) -> bool {
-        self.0.is_empty() || platform_of(&entry["platform"]).is_some_and(|one| self.0.contains(&one))
+        self.0.is_empty()
+            || platform_of(&entry["platform"]).is_some_and(|one| self.0.contains(&one))
     }
 
     /// This machine's platform.
@@ -99,9 +105,16 @@ impl Walk<'_> {
         each: &mut impl FnMut(&Descriptor, &[u8], Vec<Descriptor>) -> Result<()>,
     ) -> Result<()> {
         let name = self.name;
-        ensure!(depth < MAX_DEPTH, "`{name}`: its indexes are nested more than {} deep", MAX_DEPTH - 1);
+        ensure!(
+            depth < MAX_DEPTH,
+            "`{name}`: its indexes are nested more than {} deep",
+            MAX_DEPTH - 1
+        );
         self.visited.insert(kind.digest.clone());
-        ensure!(self.visited.len() <= MAX_MANIFESTS, "`{name}` has more than {MAX_MANIFESTS} manifests");
+        ensure!(
+            self.visited.len() <= MAX_MANIFESTS,
+            "`{name}` has more than {MAX_MANIFESTS} manifests"
+        );
         let manifest = read_manifest(kind, bytes)?;
         let mut blobs = Vec::new();
         if kind.is_index() {
@@ -142,7 +155,9 @@ impl Store {
 
     /// A blob's file.
     pub fn path(&self, digest: &str) -> Result<PathBuf> {
-        Ok(self.blobs.join(hash_of(digest).with_context(|| format!("`{digest}` is not a digest"))?))
+        Ok(self
+            .blobs
+            .join(hash_of(digest).with_context(|| format!("`{digest}` is not a digest"))?))
     }
 
     /// All blobs by the digits of their digests, sorted.
@@ -168,7 +183,11 @@ impl Store {
         let bytes = small::read(&path, MAX_JSON_BYTES)
             .with_context(|| format!("the manifest {} cannot be read", blob.digest))?;
         let came = digest_of(&sha256(&bytes));
-        ensure!(came == blob.digest, "`{}` has the digest {came}", path.display());
+        ensure!(
+            came == blob.digest,
+            "`{}` has the digest {came}",
+            path.display()
+        );
         Ok(bytes)
     }
 
@@ -181,7 +200,9 @@ impl Store {
         let all = items(&index["manifests"]);
         let here = Platform::here();
         let chosen = all.iter().find(|entry| here.fits(entry)).or(all.first());
-        Ok(chosen.and_then(Descriptor::read).filter(|chosen| !chosen.is_index()))
+        Ok(chosen
+            .and_then(Descriptor::read)
+            .filter(|chosen| !chosen.is_index()))
     }
 
     /// Downloads a complete image.
@@ -212,8 +233,16 @@ impl Store {
             temp::write(&path, 0o666, bytes).at("cannot write", &path)
         };
         let read = |inner: &Descriptor| client.manifest(name, &inner.digest);
-        Walk { name, read: &read, visited: HashSet::new() }.visit(&root, 0, &mut each)?;
-        Ok(Stored { name: name.clone(), root: root.0 })
+        Walk {
+            name,
+            read: &read,
+            visited: HashSet::new(),
+        }
+        .visit(&root, 0, &mut each)?;
+        Ok(Stored {
+            name: name.clone(),
+            root: root.0,
+        })
     }
 
     /// The manifest of an image for a platform, or an index for several: with these alone, or its own for all.
@@ -221,23 +250,44 @@ impl Store {
         let (root, bytes) = client.manifest(name, name.wanted())?;
         let Platform(wanted) = platform;
         if wanted.is_empty() || !root.is_index() {
-            ensure!(wanted.len() < 2, "`{name}` is for one platform only, and {} are wanted", wanted.len());
+            ensure!(
+                wanted.len() < 2,
+                "`{name}` is for one platform only, and {} are wanted",
+                wanted.len()
+            );
             return Ok((root, bytes));
         }
         let mut index: Value = json::from_slice(&bytes)?;
         let all = items(&index["manifests"]);
-        let known: Vec<String> = all.iter().filter_map(|entry| platform_of(&entry["platform"])).collect();
+        let known: Vec<String> = all
+            .iter()
+            .filter_map(|entry| platform_of(&entry["platform"]))
+            .collect();
         if let Some(missing) = wanted.iter().find(|one| !known.contains(one)) {
-            bail!("`{name}` is not available for {missing}, only for {}", known.join(", "));
+            bail!(
+                "`{name}` is not available for {missing}, only for {}",
+                known.join(", ")
+            );
         }
-        let chosen: Vec<Value> = all.iter().filter(|entry| platform.fits(entry)).cloned().collect();
+        let chosen: Vec<Value> = all
+            .iter()
+            .filter(|entry| platform.fits(entry))
+            .cloned()
+            .collect();
         if let ([_], [first, ..]) = (&wanted[..], &chosen[..]) {
             return client.manifest(name, &descriptor(first, name)?.digest);
         }
         index["manifests"] = chosen.into();
         let bytes = index.to_string().into_bytes();
         let digest = digest_of(&sha256(&bytes));
-        Ok((Descriptor { digest, size: bytes.len() as u64, ..root }, bytes))
+        Ok((
+            Descriptor {
+                digest,
+                size: bytes.len() as u64,
+                ..root
+            },
+            bytes,
+        ))
     }
 
     /// Uploads an image to `target`; returns the number of blobs that the registry did not have.
@@ -252,15 +302,26 @@ impl Store {
         let mut each = |kind: &Descriptor, _: &[u8], blobs: Vec<Descriptor>| {
             blobs.iter().for_each(|blob| watch(blob, 0));
             for blob in blobs {
-                sent += usize::from(client.upload(target, &blob, &self.path(&blob.digest)?, watch)?);
+                sent +=
+                    usize::from(client.upload(target, &blob, &self.path(&blob.digest)?, watch)?);
                 watch(&blob, blob.size);
             }
             let tag = target.tag.as_ref().filter(|_| *kind == image.root);
-            client.put_manifest(target, tag.unwrap_or(&kind.digest), kind, &self.path(&kind.digest)?)
+            client.put_manifest(
+                target,
+                tag.unwrap_or(&kind.digest),
+                kind,
+                &self.path(&kind.digest)?,
+            )
         };
         let read = |inner: &Descriptor| Ok((inner.clone(), self.content(inner)?));
         let root = read(&image.root)?;
-        Walk { name: target, read: &read, visited: HashSet::new() }.visit(&root, 0, &mut each)?;
+        Walk {
+            name: target,
+            read: &read,
+            visited: HashSet::new(),
+        }
+        .visit(&root, 0, &mut each)?;
         Ok(sent)
     }
 }
@@ -269,14 +330,21 @@ impl Store {
 pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
     let layers = items(&manifest["layers"]);
     let all = std::iter::once(&manifest["config"]).chain(layers);
-    let own = all.filter(|part| !part["mediaType"].as_str().unwrap_or_default().contains("foreign"));
+    let own = all.filter(|part| {
+        !part["mediaType"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("foreign")
+    });
     own.map(|part| descriptor(part, name)).collect()
 }
 
 impl Store {
     /// Platforms of an image in the store.
     pub fn look(&self, image: &Stored) -> Result<ImageInfo> {
-        ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| self.manifest(blob))
+        ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| {
+            self.manifest(blob)
+        })
     }
 
     /// Copies the file at `path` (without a leading slash) of an image in a registry to `out`; false if the image lacks it.
@@ -295,9 +363,17 @@ impl Store {
 
     /// Copies the file at `path` of an image in the store.
     pub fn file(&self, image: &Stored, path: &str, limit: u64, out: &mut File) -> Result<bool> {
-        let single =
-            self.single(&image.root)?.with_context(|| format!("`{}` has no platform", image.name))?;
-        self.file_in(&self.manifest(&single)?, &image.name, None, path, limit, out)
+        let single = self
+            .single(&image.root)?
+            .with_context(|| format!("`{}` has no platform", image.name))?;
+        self.file_in(
+            &self.manifest(&single)?,
+            &image.name,
+            None,
+            path,
+            limit,
+            out,
+        )
     }
 
     fn file_in(
@@ -353,11 +429,19 @@ fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<LayerEntr
             found = LayerEntry::Removed;
         } else if name == path {
             ensure!(entry.kind == Kind::File, "`/{path}` is not a file");
-            ensure!(entry.size <= limit, "`/{path}` has {} bytes, more than {limit}", entry.size);
+            ensure!(
+                entry.size <= limit,
+                "`/{path}` has {} bytes, more than {limit}",
+                entry.size
+            );
             out.set_len(0)?;
             out.rewind()?;
             let copied = io::copy(&mut reader.by_ref().take(limit), out)?;
-            ensure!(copied == entry.size, "`/{path}` is cut after {copied} of {} bytes", entry.size);
+            ensure!(
+                copied == entry.size,
+                "`/{path}` is cut after {copied} of {} bytes",
+                entry.size
+            );
             found = LayerEntry::File;
         }
     }
@@ -387,27 +471,50 @@ pub struct Beside {
 /// adds the checksums of all files.
 ///
 /// Docker's own list has one platform of each image: this machine's, if available.
-pub fn write_archive(store: &Store, images: &[Stored], beside: &[Beside], path: &Path) -> Result<()> {
+pub fn write_archive(
+    store: &Store,
+    images: &[Stored],
+    beside: &[Beside],
+    path: &Path,
+) -> Result<()> {
     let write = || -> Result<()> {
         let mut tar = Builder::new(BufWriter::new(NewFile::create(path, 0o666)?));
         let documents = documents(store, images)?;
         let blobs = store.blobs()?;
         for file in beside {
             let mode = if file.is_program { 0o755 } else { 0o644 };
-            append(&mut tar, &file.name, mode, file.content.len() as u64, &*file.content)?;
+            append(
+                &mut tar,
+                &file.name,
+                mode,
+                file.content.len() as u64,
+                &*file.content,
+            )?;
         }
         if !beside.is_empty() {
             let sum = |content: &[u8]| crate::hex(crate::sha256(content));
-            let files = beside.iter().map(|file| format!("{}  {}\n", sum(&file.content), file.name));
-            let all = blobs.iter().map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
-            let rest = documents.iter().map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
+            let files = beside
+                .iter()
+                .map(|file| format!("{}  {}\n", sum(&file.content), file.name));
+            let all = blobs
+                .iter()
+                .map(|(hash, _)| format!("{hash}  blobs/sha256/{hash}\n"));
+            let rest = documents
+                .iter()
+                .map(|(name, text)| format!("{}  {name}\n", sum(text.as_bytes())));
             let sums: String = files.chain(all).chain(rest).collect();
             append(&mut tar, SUMS, 0o644, sums.len() as u64, sums.as_bytes())?;
         }
         for (hash, file) in blobs {
             let size = fs::metadata(&file)?.len();
             let blob = File::open(&file)?;
-            append(&mut tar, &format!("blobs/sha256/{hash}"), 0o644, size, blob.take(size))?;
+            append(
+                &mut tar,
+                &format!("blobs/sha256/{hash}"),
+                0o644,
+                size,
+                blob.take(size),
+            )?;
         }
         for (name, text) in documents {
             append(&mut tar, name, 0o644, text.len() as u64, text.as_bytes())?;
@@ -431,7 +538,9 @@ fn documents(store: &Store, images: &[Stored]) -> Result<[(&'static str, String)
             // Docker accepts no name with a digest; without a tag, the image has no name there.
             let mut name = image.name.clone();
             let names = name.digest.take().is_none() || name.tag.is_some();
-            let place = |blob: &Descriptor| hash_of(&blob.digest).map(|hash| format!("blobs/sha256/{hash}"));
+            let place = |blob: &Descriptor| {
+                hash_of(&blob.digest).map(|hash| format!("blobs/sha256/{hash}"))
+            };
             if let Some((config, layers)) = all.split_first() {
                 docker.push(json!({
                     "Config": place(config),
@@ -443,7 +552,11 @@ fn documents(store: &Store, images: &[Stored]) -> Result<[(&'static str, String)
     }
     let layout = json!({ "imageLayoutVersion": "1.0.0" });
     let index = json!({ "schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": index });
-    let all = [("index.json", index), ("manifest.json", Value::Array(docker)), ("oci-layout", layout)];
+    let all = [
+        ("index.json", index),
+        ("manifest.json", Value::Array(docker)),
+        ("oci-layout", layout),
+    ];
     Ok(all.map(|(name, document)| (name, document.to_string())))
 }
 
@@ -471,17 +584,27 @@ pub fn read_archive(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     while let Some(entry) = reader.next_entry().with_context(broken)? {
         let name = String::from_utf8_lossy(&entry.name);
         let name = name.trim_start_matches("./");
-        let blob = name.strip_prefix("blobs/sha256/").filter(|hash| !hash.is_empty());
+        let blob = name
+            .strip_prefix("blobs/sha256/")
+            .filter(|hash| !hash.is_empty());
         if name != "index.json" && blob.is_none() {
             continue;
         }
-        ensure!(entry.kind == Kind::File, "{}: `{name}` is not a file", broken());
+        ensure!(
+            entry.kind == Kind::File,
+            "{}: `{name}` is not a file",
+            broken()
+        );
         if let Some(hash) = blob {
             let blob = store.path(&format!("sha256:{hash}")).with_context(broken)?;
             keep(&mut reader, hash, &blob).with_context(broken)?;
         } else {
             let mut text = Vec::new();
-            reader.by_ref().take(MAX_JSON_BYTES).read_to_end(&mut text).with_context(broken)?;
+            reader
+                .by_ref()
+                .take(MAX_JSON_BYTES)
+                .read_to_end(&mut text)
+                .with_context(broken)?;
             index = Some(json::from_slice(&text).with_context(broken)?);
         }
     }
@@ -491,9 +614,14 @@ pub fn read_archive(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     let mut images = Vec::new();
     for entry in items(&index["manifests"]) {
         let root = Descriptor::read(entry).with_context(broken)?;
-        let whole = entry["annotations"][TAG].as_str().filter(|name| name.contains('/'));
+        let whole = entry["annotations"][TAG]
+            .as_str()
+            .filter(|name| name.contains('/'));
         if let Some(name) = entry["annotations"][NAME].as_str().or(whole) {
-            images.push(Stored { name: Reference::parse(name)?, root });
+            images.push(Stored {
+                name: Reference::parse(name)?,
+                root,
+            });
         }
     }
     ensure!(!images.is_empty(), "`{shown}` names no images");
@@ -518,7 +646,10 @@ mod tests {
         let one = |os: &str, arch: &str| Platform(vec![format!("{os}/{arch}")]);
         assert_eq!(Platform::parse("all").unwrap(), Platform(Vec::new()));
         assert_eq!(Platform::parse("arm64").unwrap(), one("linux", "arm64"));
-        assert_eq!(Platform::parse("linux/amd64").unwrap(), one("linux", "amd64"));
+        assert_eq!(
+            Platform::parse("linux/amd64").unwrap(),
+            one("linux", "amd64")
+        );
         let both = Platform(["linux/amd64", "windows/arm64"].map(str::to_owned).into());
         assert_eq!(Platform::parse("amd64, windows/arm64").unwrap(), both);
         for text in ["", "/", "a/b/c", "amd64,", "amd64,all"] {
@@ -546,7 +677,8 @@ mod within_tests {
             );
             header.set_size(content.len() as u64);
             header.set_mode(0o755);
-            tar.append_data(&mut header, name, content.as_bytes()).unwrap();
+            tar.append_data(&mut header, name, content.as_bytes())
+                .unwrap();
         }
         tar.into_inner().unwrap()
     }
@@ -557,8 +689,13 @@ mod within_tests {
         let (blob, out) = (folder.join("layer"), folder.join("out"));
         let check = |entries: &[(&str, Option<&str>)], expected: Result<LayerEntry, &str>| {
             std::fs::write(&blob, layer(entries)).unwrap();
-            let mut file =
-                File::options().create(true).truncate(true).read(true).write(true).open(&out).unwrap();
+            let mut file = File::options()
+                .create(true)
+                .truncate(true)
+                .read(true)
+                .write(true)
+                .open(&out)
+                .unwrap();
             match (look(&blob, "bin/x", 5, &mut file), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{entries:?}"),
                 (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
@@ -566,15 +703,27 @@ mod within_tests {
             }
         };
         check(&[], Ok(LayerEntry::Nothing));
-        check(&[("bin/y", Some("1")), ("x", Some("2"))], Ok(LayerEntry::Nothing));
+        check(
+            &[("bin/y", Some("1")), ("x", Some("2"))],
+            Ok(LayerEntry::Nothing),
+        );
         check(&[("bin/.wh.x", Some(""))], Ok(LayerEntry::Removed));
         check(&[("bin/x", None)], Err("is not a file"));
-        check(&[("bin/x", Some("123456"))], Err("has 6 bytes, more than 5"));
-        check(&[("a", Some("1")), ("bin/x", Some("12345")), ("b", Some("2"))], Ok(LayerEntry::File));
+        check(
+            &[("bin/x", Some("123456"))],
+            Err("has 6 bytes, more than 5"),
+        );
+        check(
+            &[("a", Some("1")), ("bin/x", Some("12345")), ("b", Some("2"))],
+            Ok(LayerEntry::File),
+        );
         assert_eq!(std::fs::read(&out).unwrap(), b"12345");
         let whole = std::fs::read(&blob).unwrap();
         std::fs::write(&blob, &whole[..700]).unwrap();
-        assert!(look(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err(), "a layer that is cut");
+        assert!(
+            look(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err(),
+            "a layer that is cut"
+        );
         std::fs::write(&blob, [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
         assert!(look(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err());
     }
@@ -601,7 +750,8 @@ mod archive_tests {
             header.set_entry_type(kind);
             header.set_size(0);
             header.set_link_name("/etc/passwd").unwrap();
-            tar.append_data(&mut header, &name, std::io::empty()).unwrap();
+            tar.append_data(&mut header, &name, std::io::empty())
+                .unwrap();
             fs::write(&path, tar.into_inner().unwrap()).unwrap();
             let store = Store::open(&folder.join("store")).unwrap();
             let error = format!("{:#}", read_archive(&path, &store).unwrap_err());

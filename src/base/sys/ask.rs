@@ -48,12 +48,17 @@ pub fn ask(
     limit: Duration,
     late: &(dyn Fn() + Sync),
 ) -> io::Result<(Vec<u8>, ExitStatus)> {
-    let stdin = if input.is_some() { Stdio::piped() } else { Stdio::null() };
+    let stdin = if input.is_some() {
+        Stdio::piped()
+    } else {
+        Stdio::null()
+    };
     let (group, mut child) = Group::spawn(command.stdin(stdin).stdout(Stdio::piped()))?;
     let exchange = Exchange::with(&mut child, input, max_bytes);
     let (sender, receiver) = channel();
     // The receiver is gone if the time is over.
-    let reader = crate::thread("program output").spawn(move || drop(sender.send(exchange.run())))?;
+    let reader =
+        crate::thread("program output").spawn(move || drop(sender.send(exchange.run())))?;
     let output = receiver.recv_timeout(limit);
     if output.is_err() {
         group.kill();
@@ -71,7 +76,9 @@ pub fn ask(
             let message = format!("it took more than {} s", limit.as_secs());
             Err(io::Error::new(ErrorKind::TimedOut, message))
         }
-        Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("its output could not be read")),
+        Err(RecvTimeoutError::Disconnected) => {
+            Err(io::Error::other("its output could not be read"))
+        }
     }
 }
 
@@ -88,7 +95,12 @@ impl Exchange {
     fn with(child: &mut Child, input: Option<&[u8]>, max_bytes: u64) -> Self {
         let stdin = input.and_then(|_| child.stdin.take());
         let input = input.unwrap_or_default().to_vec();
-        Self { stdin, stdout: child.stdout.take(), input, max_bytes }
+        Self {
+            stdin,
+            stdout: child.stdout.take(),
+            input,
+            max_bytes,
+        }
     }
 
     /// Writes the input and reads the output to its end.

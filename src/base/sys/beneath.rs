@@ -46,7 +46,10 @@ pub struct Version {
 impl Version {
     /// The version with this metadata.
     pub fn of(metadata: &Metadata) -> Self {
-        Self { length: metadata.len(), modified: metadata.modified().ok() }
+        Self {
+            length: metadata.len(),
+            modified: metadata.modified().ok(),
+        }
     }
 }
 
@@ -57,11 +60,17 @@ impl Opened {
     pub fn beneath(folder: &Path, relative: &Path) -> io::Result<Self> {
         let mut place = rustix::fs::open(folder, flags() - OFlags::NOFOLLOW, Mode::empty())?;
         for part in relative.components() {
-            let std::path::Component::Normal(name) = part else { return Err(climbs()) };
+            let std::path::Component::Normal(name) = part else {
+                return Err(climbs());
+            };
             place = openat(&place, name, flags(), Mode::empty())?;
         }
         let file = File::from(place);
-        Ok(if file.metadata()?.is_dir() { Self::Folder(Folder(file.into())) } else { Self::File(file) })
+        Ok(if file.metadata()?.is_dir() {
+            Self::Folder(Folder(file.into()))
+        } else {
+            Self::File(file)
+        })
     }
 
     /// Like above, checking each part first: on Windows only administrators create links.
@@ -69,13 +78,22 @@ impl Opened {
     pub fn beneath(folder: &Path, relative: &Path) -> io::Result<Self> {
         let mut path = folder.to_owned();
         for part in relative.components() {
-            let std::path::Component::Normal(name) = part else { return Err(climbs()) };
+            let std::path::Component::Normal(name) = part else {
+                return Err(climbs());
+            };
             path.push(name);
             if path.symlink_metadata()?.is_symlink() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leads through a link"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "the path leads through a link",
+                ));
             }
         }
-        Ok(if path.metadata()?.is_dir() { Self::Folder(Folder(path)) } else { Self::File(File::open(path)?) })
+        Ok(if path.metadata()?.is_dir() {
+            Self::Folder(Folder(path))
+        } else {
+            Self::File(File::open(path)?)
+        })
     }
 }
 
@@ -106,7 +124,9 @@ impl Folder {
     /// The names in it, in no order.
     #[cfg(windows)]
     pub fn names(&self) -> io::Result<Vec<OsString>> {
-        std::fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name())).collect()
+        std::fs::read_dir(&self.0)?
+            .map(|entry| Ok(entry?.file_name()))
+            .collect()
     }
 
     /// Its metadata.
@@ -136,7 +156,9 @@ impl Folder {
             FileType::Directory | FileType::RegularFile => {}
             FileType::Symlink => {
                 return match readlinkat(&self.0, name, Vec::new()) {
-                    Ok(target) => Ok(Some(Entry::Link(OsString::from_vec(target.into_bytes()).into()))),
+                    Ok(target) => Ok(Some(Entry::Link(
+                        OsString::from_vec(target.into_bytes()).into(),
+                    ))),
                     // It was replaced or removed in the meantime.
                     Err(Errno::INVAL | Errno::NOENT) => Ok(None),
                     Err(errno) => Err(errno.into()),
@@ -164,7 +186,9 @@ impl Folder {
     #[cfg(windows)]
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
         let path = self.0.join(name);
-        let Some(metadata) = crate::found(path.symlink_metadata())? else { return Ok(None) };
+        let Some(metadata) = crate::found(path.symlink_metadata())? else {
+            return Ok(None);
+        };
         Ok(Some(if metadata.is_symlink() {
             Entry::Link(std::fs::read_link(&path)?)
         } else if metadata.is_dir() {
@@ -219,13 +243,16 @@ mod tests {
             ("/etc/passwd", None),
             ("none", None),
         ] {
-            let read = Opened::beneath(&root.join("in"), Path::new(path)).and_then(|opened| match opened {
-                Opened::Folder(_) => Ok("a folder".to_owned()),
-                Opened::File(mut file) => {
-                    let mut text = String::new();
-                    file.read_to_string(&mut text).map(|_| text)
-                }
-            });
+            let read =
+                Opened::beneath(&root.join("in"), Path::new(path)).and_then(
+                    |opened| match opened {
+                        Opened::Folder(_) => Ok("a folder".to_owned()),
+                        Opened::File(mut file) => {
+                            let mut text = String::new();
+                            file.read_to_string(&mut text).map(|_| text)
+                        }
+                    },
+                );
             assert_eq!(read.ok().as_deref(), expected, "{path}");
         }
     }

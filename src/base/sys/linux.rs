@@ -26,7 +26,11 @@ pub fn end_strays(limit: Duration) {
         for stray in &strays {
             let _ = kill_process(*stray, Signal::KILL);
         }
-        let alive: Vec<Pid> = strays.iter().copied().filter(|stray| !is_reaped(*stray)).collect();
+        let alive: Vec<Pid> = strays
+            .iter()
+            .copied()
+            .filter(|stray| !is_reaped(*stray))
+            .collect();
         if strays.is_empty() {
             return;
         }
@@ -37,7 +41,10 @@ pub fn end_strays(limit: Duration) {
         if Instant::now() >= deadline {
             for stray in alive {
                 let number = stray.as_raw_nonzero();
-                log::warn!("process {number} ({}) cannot be ended, and is left behind", command_of(stray));
+                log::warn!(
+                    "process {number} ({}) cannot be ended, and is left behind",
+                    command_of(stray)
+                );
             }
             return;
         }
@@ -63,9 +70,18 @@ fn command_of(process: Pid) -> String {
 fn children() -> Vec<Pid> {
     let of_thread = |task: io::Result<std::fs::DirEntry>| {
         let text = std::fs::read_to_string(task.ok()?.path().join("children")).ok()?;
-        Some(text.split_whitespace().filter_map(|word| Pid::from_raw(word.parse().ok()?)).collect::<Vec<_>>())
+        Some(
+            text.split_whitespace()
+                .filter_map(|word| Pid::from_raw(word.parse().ok()?))
+                .collect::<Vec<_>>(),
+        )
     };
-    std::fs::read_dir("/proc/self/task").into_iter().flatten().filter_map(of_thread).flatten().collect()
+    std::fs::read_dir("/proc/self/task")
+        .into_iter()
+        .flatten()
+        .filter_map(of_thread)
+        .flatten()
+        .collect()
 }
 
 /// Whether this process was started to ignore SIGHUP, or already does.

@@ -22,7 +22,10 @@ pub(super) fn ignores_hangups() -> bool {
 /// All other processes that have `value` as the value of a variable, as far as the system reports it: it hides
 /// the environment of system programs.
 pub(super) fn bearing(value: &str) -> Vec<Pid> {
-    let Ok(listed) = Command::new("/bin/ps").args(["-axwwE", "-o", "pid=,command="]).output() else {
+    let Ok(listed) = Command::new("/bin/ps")
+        .args(["-axwwE", "-o", "pid=,command="])
+        .output()
+    else {
         return Vec::new();
     };
     let own = getpid();
@@ -34,5 +37,8 @@ pub(super) fn bearing(value: &str) -> Vec<Pid> {
             .any(|(at, _)| matches!(words.as_bytes().get(at + wanted.len()), None | Some(b' ')));
         Pid::from_raw(pid.parse().ok()?).filter(|&pid| bears && pid != own)
     };
-    String::from_utf8_lossy(&listed.stdout).lines().filter_map(of_line).collect()
+    String::from_utf8_lossy(&listed.stdout)
+        .lines()
+        .filter_map(of_line)
+        .collect()
 }

@@ -35,16 +35,18 @@ pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Entry, Folder, Opened, Version};
 #[cfg(feature = "program")]
 pub use family::program::{
-    Group, INHERITED, adopt_strays, colours, create_private_files, end_strays, ended_by_signal, host_name,
-    kill_bearing, kill_group, on_signal, raise_open_files, shows_unicode, survive_file_limit, terminal_size,
-    withhold_inherited_files,
+    Group, INHERITED, adopt_strays, colours, create_private_files, end_strays, ended_by_signal,
+    host_name, kill_bearing, kill_group, on_signal, raise_open_files, shows_unicode,
+    survive_file_limit, terminal_size, withhold_inherited_files,
 };
 pub use family::{
-    bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner, path,
-    read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
+    bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner,
+    path, read_at, set_mode, stdin_file, symlink, sync_folder, try_lock, unnamed,
 };
 #[cfg(feature = "program")]
-pub use sockets::{Poller, finish_connecting, keep_alive, listen, listen_at_all, socket, stop_listening};
+pub use sockets::{
+    Poller, finish_connecting, keep_alive, listen, listen_at_all, socket, stop_listening,
+};
 
 /// Lets other threads and processes go first from now on: on Linux this thread, on other systems the whole process.
 pub fn yield_to_others() {
@@ -61,16 +63,31 @@ pub fn variable(name: &str) -> Option<String> {
 pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let mut given = vec![variable("HOME")];
     if cfg!(windows) {
-        let on_drive = variable("HOMEDRIVE").zip(variable("HOMEPATH")).map(|(drive, path)| drive + &path);
+        let on_drive = variable("HOMEDRIVE")
+            .zip(variable("HOMEPATH"))
+            .map(|(drive, path)| drive + &path);
         given.extend([on_drive, variable("USERPROFILE")]);
     }
-    given.into_iter().flatten().filter(|home| !home.is_empty()).map(PathBuf::from).collect()
+    given
+        .into_iter()
+        .flatten()
+        .filter(|home| !home.is_empty())
+        .map(PathBuf::from)
+        .collect()
 }
 
 /// Finds a program: `name` itself if it is a path, else the first match in the folders of `search`.
 pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Option<PathBuf> {
-    let runnable = |path: PathBuf| family::program_names(&path).into_iter().find(|name| is_runnable(name));
-    if name.as_os_str().to_string_lossy().contains(std::path::is_separator) {
+    let runnable = |path: PathBuf| {
+        family::program_names(&path)
+            .into_iter()
+            .find(|name| is_runnable(name))
+    };
+    if name
+        .as_os_str()
+        .to_string_lossy()
+        .contains(std::path::is_separator)
+    {
         return runnable(folder.join(name));
     }
     std::env::split_paths(search?).find_map(|folder| runnable(folder.join(name)))
@@ -79,12 +96,17 @@ pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Optio
 /// A configured command as the system starts it: on Windows, scripts are also found without their extension.
 pub fn program(name: &Path) -> PathBuf {
     let found = || find_program(name, std::env::var_os("PATH").as_deref(), Path::new(""));
-    if cfg!(windows) { found().unwrap_or_else(|| name.to_owned()) } else { name.to_owned() }
+    if cfg!(windows) {
+        found().unwrap_or_else(|| name.to_owned())
+    } else {
+        name.to_owned()
+    }
 }
 
 /// Whether this system supports a file of that name, with `/` as the only separator.
 pub fn can_have(name: &str) -> bool {
-    name.split('/').all(|part| *bytes_of(&file_name(part.as_bytes())) == *part.as_bytes())
+    name.split('/')
+        .all(|part| *bytes_of(&file_name(part.as_bytes())) == *part.as_bytes())
 }
 
 /// Options for opening files, in addition to the standard library's portable ones.
@@ -130,7 +152,10 @@ pub fn sync_tree(path: &Path) -> io::Result<()> {
         if kind.is_dir() {
             sync_tree(&entry.path())?;
         } else if kind.is_file() {
-            File::options().append(true).open(entry.path())?.sync_all()?;
+            File::options()
+                .append(true)
+                .open(entry.path())?
+                .sync_all()?;
         }
     }
     sync_folder(path)
@@ -156,13 +181,27 @@ mod tests {
     fn home_is_found_like_kubernetes() {
         let set = |known: &'static [(&str, &str)]| {
             homes(&move |name| {
-                known.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+                known
+                    .iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| (*value).to_owned())
             })
         };
-        let (first, others) = (PathBuf::from("H:\\"), ["D:\\me", "C:\\me"].map(PathBuf::from));
+        let (first, others) = (
+            PathBuf::from("H:\\"),
+            ["D:\\me", "C:\\me"].map(PathBuf::from),
+        );
         let others = if cfg!(windows) { &others[..] } else { &[] };
-        assert_eq!(set(&[("USERPROFILE", "C:\\me")]), others.get(1..).unwrap_or_default());
-        let all = [("HOME", "H:\\"), ("HOMEDRIVE", "D:"), ("HOMEPATH", "\\me"), ("USERPROFILE", "C:\\me")];
+        assert_eq!(
+            set(&[("USERPROFILE", "C:\\me")]),
+            others.get(1..).unwrap_or_default()
+        );
+        let all = [
+            ("HOME", "H:\\"),
+            ("HOMEDRIVE", "D:"),
+            ("HOMEPATH", "\\me"),
+            ("USERPROFILE", "C:\\me"),
+        ];
         let all: &'static [(&str, &str)] = Box::leak(Box::new(all));
         assert_eq!(set(all), [&[first], others].concat());
         assert!(set(&[("HOME", "")]).is_empty());

@@ -2,7 +2,10 @@
 //!
 //! Pure, and compiled everywhere, so that every system tests it.
 
-#![cfg_attr(not(windows), allow(dead_code, reason = "only Windows needs it, every system tests it"))]
+#![cfg_attr(
+    not(windows),
+    allow(dead_code, reason = "only Windows needs it, every system tests it")
+)]
 
 /// Device names of Windows, with any extension.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
@@ -38,11 +41,19 @@ fn escaped(byte: u8) -> String {
 }
 
 fn is_device(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or_default().trim_end().to_ascii_lowercase();
+    let stem = name
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .trim_end()
+        .to_ascii_lowercase();
     let numbered = |kind: &str| {
         stem.strip_prefix(kind).is_some_and(|rest| {
             let mut rest = rest.chars();
-            matches!((rest.next(), rest.next()), (Some('0'..='9' | '¹' | '²' | '³'), None))
+            matches!(
+                (rest.next(), rest.next()),
+                (Some('0'..='9' | '¹' | '²' | '³'), None)
+            )
         })
     };
     DEVICES.contains(&&*stem) || numbered("com") || numbered("lpt")

@@ -30,7 +30,11 @@ pub fn listen(listener: &TcpListener, backlog: i32) -> io::Result<()> {
 
 /// An unconnected socket for that address.
 pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
     tcp_socket(family).map(TcpStream::from)
 }
 
@@ -41,7 +45,10 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     // As in the standard library: reuses a port that a server has just released. On Windows it would share the port.
     #[cfg(unix)]
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    rustix::net::bind(&socket, &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0))?;
+    rustix::net::bind(
+        &socket,
+        &SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0),
+    )?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(TcpListener::from(socket))
 }
@@ -87,7 +94,10 @@ fn wait(tcp: &TcpStream, end: Instant, stopped: impl Fn() -> bool) -> io::Result
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        let pause = Timespec { tv_sec: 0, tv_nsec: left.min(STOP_CHECK_INTERVAL).subsec_nanos() as _ };
+        let pause = Timespec {
+            tv_sec: 0,
+            tv_nsec: left.min(STOP_CHECK_INTERVAL).subsec_nanos() as _,
+        };
         let mut sockets = [PollFd::new(tcp, PollFlags::OUT)];
         match poll(&mut sockets, Some(&pause)) {
             Ok(0) | Err(Errno::INTR) => {}
@@ -121,7 +131,12 @@ mod linux {
 
         /// Watches `socket` under the number `id`.
         pub fn add(&self, socket: impl AsFd, id: u64) -> io::Result<()> {
-            Ok(epoll::add(&self.0, socket, EventData::new_u64(id), flags())?)
+            Ok(epoll::add(
+                &self.0,
+                socket,
+                EventData::new_u64(id),
+                flags(),
+            )?)
         }
 
         /// Watches `socket` no longer.
@@ -196,7 +211,10 @@ mod tests {
         let tcp = connect().unwrap();
         assert_eq!(tcp.peer_addr().unwrap(), address);
         drop(listener);
-        assert_eq!(connect().unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(
+            connect().unwrap_err().kind(),
+            io::ErrorKind::ConnectionRefused
+        );
         // A documentation address: no host responds, with or without a route.
         let nowhere = "192.0.2.1:9".parse().unwrap();
         let tcp = socket(nowhere).unwrap();

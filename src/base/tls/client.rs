@@ -41,17 +41,21 @@ impl Identity {
     pub fn set(&self, chain: &[u8], key: &[u8]) -> Result<()> {
         let chain = some_certificates(chain).context("client certificate")?;
         let is_encrypted = key.windows(9).any(|word| word == b"ENCRYPTED");
-        ensure!(!is_encrypted, "client key: it is encrypted; store it decrypted");
+        ensure!(
+            !is_encrypted,
+            "client key: it is encrypted; store it decrypted"
+        );
         let key = PrivateKeyDer::from_pem_slice(key).context("client key")?;
-        let certified =
-            CertifiedKey::from_der(chain, key, &provider()).context("client certificate and key")?;
+        let certified = CertifiedKey::from_der(chain, key, &provider())
+            .context("client certificate and key")?;
         *lock(&self.0) = Some(Arc::new(certified));
         Ok(())
     }
 
     /// The certificate itself, without its authorities.
     pub fn certificate(&self) -> Option<CertificateDer<'static>> {
-        self.current().and_then(|certified| certified.cert.first().cloned())
+        self.current()
+            .and_then(|certified| certified.cert.first().cloned())
     }
 
     fn current(&self) -> Option<Arc<CertifiedKey>> {
@@ -61,12 +65,15 @@ impl Identity {
 
 /// Builds the settings; `Err` says which part is wrong.
 pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientConfig>> {
-    let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder =
+        ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
     let mut roots = RootCertStore::empty();
     let builder = match trust {
         Trust::Anybody => {
             let algorithms = provider().signature_verification_algorithms;
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate(algorithms)))
         }
         Trust::System => {
             roots.add_parsable_certificates(authorities()?);
@@ -111,7 +118,8 @@ impl fmt::Debug for Identity {
 
 impl ResolvesClientCert for Identity {
     fn resolve(&self, _: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        self.current().filter(|certified| certified.key.choose_scheme(schemes).is_some())
+        self.current()
+            .filter(|certified| certified.key.choose_scheme(schemes).is_some())
     }
 
     fn has_certs(&self) -> bool {
@@ -175,16 +183,26 @@ const MAX_BYTES: u64 = 16 << 20;
 ///
 /// Empty if the system has no bundle, as in an empty container: the built-in public ones apply then.
 fn authorities() -> Result<Vec<CertificateDer<'static>>> {
-    let folders: Vec<PathBuf> =
-        variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| std::env::split_paths(&folders).collect());
-    among(variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(), &BUNDLES.map(Path::new), &folders)
+    let folders: Vec<PathBuf> = variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| {
+        std::env::split_paths(&folders).collect()
+    });
+    among(
+        variable("SSL_CERT_FILE").map(PathBuf::from).as_deref(),
+        &BUNDLES.map(Path::new),
+        &folders,
+    )
 }
 
 /// The authorities in `$SSL_CERT_FILE` as PEM, without other content of the file; empty without the variable.
 pub fn named() -> Result<String> {
-    let Some(path) = variable("SSL_CERT_FILE") else { return Ok(String::new()) };
+    let Some(path) = variable("SSL_CERT_FILE") else {
+        return Ok(String::new());
+    };
     let found = among(Some(Path::new(&path)), &[], &[])?;
-    Ok(found.iter().map(|found| super::pem("CERTIFICATE", found)).collect())
+    Ok(found
+        .iter()
+        .map(|found| super::pem("CERTIFICATE", found))
+        .collect())
 }
 
 fn variable(name: &str) -> Option<OsString> {
@@ -202,18 +220,31 @@ fn among(
             let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
             let pem = small::read(path, MAX_BYTES).with_context(shown)?;
             let found = certificates(&pem).with_context(shown)?;
-            ensure!(!found.is_empty(), "{}: it contains none; the file must be PEM", shown());
+            ensure!(
+                !found.is_empty(),
+                "{}: it contains none; the file must be PEM",
+                shown()
+            );
             found
         }
-        None => bundles.iter().find_map(|path| readable(path)).unwrap_or_default(),
+        None => bundles
+            .iter()
+            .find_map(|path| readable(path))
+            .unwrap_or_default(),
     };
-    let files = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let files = folders
+        .iter()
+        .filter_map(|folder| fs::read_dir(folder).ok())
+        .flatten()
+        .flatten();
     found.extend(files.filter_map(|file| readable(&file.path())).flatten());
     Ok(found)
 }
 
 fn readable(path: &Path) -> Option<Vec<CertificateDer<'static>>> {
-    certificates(&small::read_regular(path, MAX_BYTES).ok()?).ok().filter(|found| !found.is_empty())
+    certificates(&small::read_regular(path, MAX_BYTES).ok()?)
+        .ok()
+        .filter(|found| !found.is_empty())
 }
 
 /// The certificates of a PEM text.
@@ -237,11 +268,14 @@ mod tests {
         fs::write(path("empty"), "").unwrap();
         fs::write(path("folder/a.pem"), ONE.repeat(4)).unwrap();
         fs::write(path("folder/README"), "no certificate").unwrap();
-        let (absent, empty, bundle, other) = (path("absent"), path("empty"), path("bundle"), path("other"));
+        let (absent, empty, bundle, other) =
+            (path("absent"), path("empty"), path("bundle"), path("other"));
         let bundles: [&Path; 4] = [&absent, &empty, &bundle, &other];
         let folders = [path("folder"), path("absent")];
         let count = |named: Option<&Path>, bundles: &[&Path], folders: &[PathBuf]| {
-            among(named, bundles, folders).map(|found| found.len()).map_err(|error| format!("{error:#}"))
+            among(named, bundles, folders)
+                .map(|found| found.len())
+                .map_err(|error| format!("{error:#}"))
         };
         assert_eq!(count(None, &bundles, &[]), Ok(2));
         assert_eq!(count(Some(&other), &bundles, &[]), Ok(1));
@@ -251,7 +285,10 @@ mod tests {
         let endless = PathBuf::from(if cfg!(unix) { "/dev/zero" } else { "absent" });
         for wrong in [&absent, &empty, &endless] {
             let error = count(Some(wrong), &bundles, &folders).unwrap_err();
-            assert!(error.contains("SSL_CERT_FILE") && error.contains(wrong.to_str().unwrap()), "{error}");
+            assert!(
+                error.contains("SSL_CERT_FILE") && error.contains(wrong.to_str().unwrap()),
+                "{error}"
+            );
         }
     }
 }

@@ -23,7 +23,9 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
 /// The error of a connection that the dialer could not open.
 #[cfg(feature = "program")]
 pub(crate) fn unwrapped(unconnected: Box<dyn std::error::Error + Send + Sync>) -> std::io::Error {
-    unconnected.downcast().map_or_else(std::io::Error::other, |error| *error)
+    unconnected
+        .downcast()
+        .map_or_else(std::io::Error::other, |error| *error)
 }
 
 /// The error of a request, with a remedy if the server's certificate is not trusted or the server does not speak TLS.
@@ -50,13 +52,15 @@ pub fn explained(mut error: ureq::Error) -> anyhow::Error {
 /// Whether a request failed because the two sides do not trust each other, which no retry changes.
 #[cfg(feature = "program")]
 pub fn is_distrust(error: &anyhow::Error) -> bool {
-    error.downcast_ref().is_some_and(|error| tls_error(error).is_some())
+    error
+        .downcast_ref()
+        .is_some_and(|error| tls_error(error).is_some())
 }
 
 /// What precedes the 65 bytes of an uncompressed point in the description of a P-256 key.
 pub const P256_KEY: &[u8] = &[
-    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
-    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a,
+    0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
 ];
 
 /// Wraps DER bytes as one PEM block.

@@ -4,12 +4,18 @@ use super::{parse_all, write};
 
 /// Checks that a text is either read or rejected with a position, and that reading survives a round trip.
 pub fn consistent(bytes: &[u8]) {
-    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
     match parse_all(text) {
         Ok(documents) => {
             for document in documents {
                 let written = write(&document);
-                assert_eq!(parse_all(&written).expect("what was written"), [document], "{written}");
+                assert_eq!(
+                    parse_all(&written).expect("what was written"),
+                    [document],
+                    "{written}"
+                );
             }
         }
         Err(error) => assert!(!error.to_string().is_empty()),
@@ -23,7 +29,10 @@ pub(super) fn tolerate_parser() {
     ONCE.call_once(|| {
         let end = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if !panic.location().is_some_and(|place| place.file().contains("libyaml-safer")) {
+            if !panic
+                .location()
+                .is_some_and(|place| place.file().contains("libyaml-safer"))
+            {
                 end(panic);
             }
         }));

@@ -58,7 +58,11 @@ pub struct Position {
 impl Position {
     /// An error at this position.
     pub fn error(self, message: impl Into<String>) -> Error {
-        Error { line: self.line, column: self.column, message: message.into() }
+        Error {
+            line: self.line,
+            column: self.column,
+            message: message.into(),
+        }
     }
 }
 
@@ -110,7 +114,11 @@ impl Node {
 
     /// The entries; empty if this is not a map.
     pub fn entries(&self) -> &[(Key, Self)] {
-        if let Content::Map(entries) = &self.content { entries } else { &[] }
+        if let Content::Map(entries) = &self.content {
+            entries
+        } else {
+            &[]
+        }
     }
 
     /// Whether it is null.
@@ -138,9 +146,12 @@ impl Node {
             Content::Number(number) => Value::Number(number),
             Content::Text(text) => Value::String(text),
             Content::List(items) => Value::Array(items.into_iter().map(Self::into_value).collect()),
-            Content::Map(entries) => {
-                Value::Object(entries.into_iter().map(|(key, node)| (key.text, node.into_value())).collect())
-            }
+            Content::Map(entries) => Value::Object(
+                entries
+                    .into_iter()
+                    .map(|(key, node)| (key.text, node.into_value()))
+                    .collect(),
+            ),
         }
     }
 }

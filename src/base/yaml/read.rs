@@ -29,7 +29,10 @@ const START: Position = Position { line: 1, column: 1 };
 /// Reads the first document; an empty text is null.
 pub fn document(text: &str) -> Result<Node, Error> {
     let first = read(text, Duplicates::LastWins, |reader| reader.next_document())?;
-    Ok(first.unwrap_or(Node { position: START, content: Content::Null }))
+    Ok(first.unwrap_or(Node {
+        position: START,
+        content: Content::Null,
+    }))
 }
 
 /// Reads every document of a text that a person wrote: the second value of a key is an error.
@@ -45,12 +48,21 @@ pub fn json(text: &str) -> Result<Node, Error> {
         Some(Err(error)) => {
             let words = error.to_string();
             let message = words.split(" at line ").next().unwrap_or(&words).to_owned();
-            Err(Error { line: error.line(), column: error.column().max(1), message })
+            Err(Error {
+                line: error.line(),
+                column: error.column().max(1),
+                message,
+            })
         }
         Some(Ok(_)) => {
             let value = without_pairs(&text[..values.byte_offset()]);
-            let first = read(&value, Duplicates::Rejected, |reader| reader.next_document())?;
-            Ok(first.unwrap_or(Node { position: START, content: Content::Null }))
+            let first = read(&value, Duplicates::Rejected, |reader| {
+                reader.next_document()
+            })?;
+            Ok(first.unwrap_or(Node {
+                position: START,
+                content: Content::Null,
+            }))
         }
     }
 }
@@ -65,7 +77,8 @@ fn without_pairs(json: &str) -> std::borrow::Cow<'_, str> {
             .flatten()
             .unwrap_or_else(|| found[0].to_owned())
     };
-    PAIR.as_ref().map_or(json.into(), |pair| pair.replace_all(json, character))
+    PAIR.as_ref()
+        .map_or(json.into(), |pair| pair.replace_all(json, character))
 }
 
 /// Reads every document.
@@ -98,7 +111,10 @@ fn ended(text: &str) -> std::borrow::Cow<'_, str> {
     if marked && (text.is_empty() || text.ends_with('\n')) {
         return text.into();
     }
-    let (mark, end) = (if marked { "" } else { "\u{feff}" }, if text.ends_with('\n') { "" } else { "\n" });
+    let (mark, end) = (
+        if marked { "" } else { "\u{feff}" },
+        if text.ends_with('\n') { "" } else { "\n" },
+    );
     format!("{mark}{text}{end}").into()
 }
 
@@ -159,7 +175,9 @@ impl<'t> Composer<'t> {
     fn next_document(&mut self) -> Result<Option<Node>, Error> {
         self.anchors.clear();
         loop {
-            let Some((event, _)) = self.event()? else { return Ok(None) };
+            let Some((event, _)) = self.event()? else {
+                return Ok(None);
+            };
             if let EventData::DocumentStart { .. } = event {
                 break;
             }
@@ -185,15 +203,24 @@ impl<'t> Composer<'t> {
 
     /// The next node, and whether it is a merge key, if it is the key of a map; `None` at the end of what is being read.
     fn word(&mut self) -> Result<Option<(Node, bool)>, Error> {
-        let Some((event, position)) = self.event()? else { return Ok(None) };
+        let Some((event, position)) = self.event()? else {
+            return Ok(None);
+        };
         let (anchor, content, merges) = match event {
-            EventData::Scalar { anchor, tag, mut value, plain_implicit, style, .. } => {
+            EventData::Scalar {
+                anchor,
+                tag,
+                mut value,
+                plain_implicit,
+                style,
+                ..
+            } => {
                 if matches!(style, ScalarStyle::Literal | ScalarStyle::Folded) {
                     self.take_added_line_feed(&mut value);
                 }
                 let merges = value == "<<" && (plain_implicit || tag.as_deref() == Some(MERGE));
-                let content =
-                    meaning(tag.as_deref(), value, plain_implicit).map_err(|m| position.error(m))?;
+                let content = meaning(tag.as_deref(), value, plain_implicit)
+                    .map_err(|m| position.error(m))?;
                 (anchor, content, merges)
             }
             EventData::SequenceStart { anchor, .. } => {
@@ -211,7 +238,9 @@ impl<'t> Composer<'t> {
                 self.depth -= 1;
                 (anchor, Content::Map(entries), false)
             }
-            EventData::Alias { anchor } => return Ok(Some((self.alias(&anchor, position)?, false))),
+            EventData::Alias { anchor } => {
+                return Ok(Some((self.alias(&anchor, position)?, false)));
+            }
             _ => return Ok(None),
         };
         let node = Node { position, content };
@@ -228,8 +257,15 @@ impl<'t> Composer<'t> {
             return;
         }
         // One blank line at the end is kept, or all.
-        let end = if self.last.trim().is_empty() { "\n" } else { self.last.trim_start() };
-        if value.strip_suffix('\n').is_some_and(|rest| rest.ends_with(end)) {
+        let end = if self.last.trim().is_empty() {
+            "\n"
+        } else {
+            self.last.trim_start()
+        };
+        if value
+            .strip_suffix('\n')
+            .is_some_and(|rest| rest.ends_with(end))
+        {
             value.pop();
         }
     }
@@ -279,7 +315,13 @@ impl<'t> Composer<'t> {
             if merges {
                 sources(value, &mut merged)?;
             } else {
-                written.push((Key { position, text: key_text(key)? }, value));
+                written.push((
+                    Key {
+                        position,
+                        text: key_text(key)?,
+                    },
+                    value,
+                ));
             }
         }
         if self.duplicates == Duplicates::Rejected {
@@ -288,7 +330,9 @@ impl<'t> Composer<'t> {
         // The last of duplicate keys counts, and merged entries never override written ones.
         let mut known = HashSet::new();
         let all = written.into_iter().rev().chain(merged);
-        let mut entries: Vec<_> = all.filter(|(key, _)| known.insert(key.text.clone())).collect();
+        let mut entries: Vec<_> = all
+            .filter(|(key, _)| known.insert(key.text.clone()))
+            .collect();
         entries.reverse();
         Ok(entries)
     }
@@ -299,7 +343,10 @@ fn check_unique(entries: &[(Key, Node)]) -> Result<(), Error> {
     let mut lines = HashMap::new();
     for (key, _) in entries {
         if let Some(line) = lines.insert(key.text.as_str(), key.position.line) {
-            let message = format!("`{}` is already set in line {line}; remove one of them", key.text);
+            let message = format!(
+                "`{}` is already set in line {line}; remove one of them",
+                key.text
+            );
             return Err(key.position.error(message));
         }
     }
@@ -311,7 +358,11 @@ fn sources(value: Node, into: &mut Vec<(Key, Node)>) -> Result<(), Error> {
     let position = value.position;
     match value.content {
         Content::Map(entries) => into.extend(entries),
-        Content::List(items) if items.iter().all(|item| matches!(item.content, Content::Map(_))) => {
+        Content::List(items)
+            if items
+                .iter()
+                .all(|item| matches!(item.content, Content::Map(_))) =>
+        {
             for item in items {
                 sources(item, into)?;
             }
@@ -326,7 +377,9 @@ fn key_text(node: Node) -> Result<String, Error> {
         Content::Text(text) => Ok(text),
         Content::Bool(flag) => Ok(flag.to_string()),
         Content::Number(number) => Ok(number.to_string()),
-        _ => Err(node.position.error(format!("a key cannot be {}; quote it", node.kind()))),
+        _ => Err(node
+            .position
+            .error(format!("a key cannot be {}; quote it", node.kind()))),
     }
 }
 
@@ -336,7 +389,9 @@ pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content,
         None if plain => scalar::resolve(&value).map_err(str::to_owned),
         Some(BINARY) => {
             let bytes = binary(&value).ok_or("`!!binary` value is not base64")?;
-            Ok(Content::Text(String::from_utf8(bytes).map_err(|_| "`!!binary` value is not UTF-8")?))
+            Ok(Content::Text(
+                String::from_utf8(bytes).map_err(|_| "`!!binary` value is not UTF-8")?,
+            ))
         }
         tag => match tag.and_then(|tag| tag.strip_prefix("tag:yaml.org,2002:")) {
             Some(name @ ("null" | "bool" | "int" | "float")) => {
@@ -344,7 +399,9 @@ pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content,
                 let fits = match &content {
                     Content::Null => name == "null",
                     Content::Bool(_) => name == "bool",
-                    Content::Number(number) => name == "float" || (name == "int" && !number.is_f64()),
+                    Content::Number(number) => {
+                        name == "float" || (name == "int" && !number.is_f64())
+                    }
                     _ => false,
                 };
                 if fits {
@@ -362,26 +419,39 @@ pub fn meaning(tag: Option<&str>, value: String, plain: bool) -> Result<Content,
 pub fn binary(text: &str) -> Option<Vec<u8>> {
     use base64::Engine as _;
     let packed: String = text.split_whitespace().collect();
-    base64::engine::general_purpose::STANDARD.decode(packed).ok()
+    base64::engine::general_purpose::STANDARD
+        .decode(packed)
+        .ok()
 }
 
 /// Memory of a node, and its depth.
 fn measure(node: &Node) -> (usize, usize) {
-    let add = |(sum, max): (usize, usize), (bytes, depth): (usize, usize)| (sum + bytes, max.max(depth + 1));
+    let add = |(sum, max): (usize, usize), (bytes, depth): (usize, usize)| {
+        (sum + bytes, max.max(depth + 1))
+    };
     match &node.content {
         Content::Text(text) => (NODE_BYTES + text.len(), 0),
         Content::List(items) => items.iter().map(measure).fold((NODE_BYTES, 1), add),
         Content::Map(entries) => entries
             .iter()
             .map(|(key, value)| add((key.text.len(), 0), measure(value)))
-            .fold((NODE_BYTES, 0), |(sum, max), (bytes, depth)| (sum + bytes, max.max(depth))),
+            .fold((NODE_BYTES, 0), |(sum, max), (bytes, depth)| {
+                (sum + bytes, max.max(depth))
+            }),
         _ => (NODE_BYTES, 0),
     }
 }
 
 fn position(mark: Mark) -> Position {
-    let from_one = |number: u64| usize::try_from(number).unwrap_or(usize::MAX).saturating_add(1);
-    Position { line: from_one(mark.line), column: from_one(mark.column) }
+    let from_one = |number: u64| {
+        usize::try_from(number)
+            .unwrap_or(usize::MAX)
+            .saturating_add(1)
+    };
+    Position {
+        line: from_one(mark.line),
+        column: from_one(mark.column),
+    }
 }
 
 fn explain(error: &libyaml_safer::Error, text: &str) -> Error {
@@ -390,20 +460,27 @@ fn explain(error: &libyaml_safer::Error, text: &str) -> Error {
         message = format!("{message} {context}");
     }
     if message.contains("cannot start any token") || message.contains("tab") {
-        message.push_str("; indent with spaces, and quote text that begins with a special character");
+        message
+            .push_str("; indent with spaces, and quote text that begins with a special character");
     }
-    let position = error.problem_mark().map_or_else(|| unreadable(text), position);
+    let position = error
+        .problem_mark()
+        .map_or_else(|| unreadable(text), position);
     position.error(message)
 }
 
 /// Position of the first character that YAML does not allow.
 fn unreadable(text: &str) -> Position {
     let odd = |c: char| {
-        c.is_control() && !matches!(c, '\n' | '\t' | '\r' | '\u{85}') || matches!(c, '\u{fffe}' | '\u{ffff}')
+        c.is_control() && !matches!(c, '\n' | '\t' | '\r' | '\u{85}')
+            || matches!(c, '\u{fffe}' | '\u{ffff}')
     };
     let before = &text[..text.find(odd).unwrap_or(text.len())];
     let line = before.rsplit('\n').next().unwrap_or_default();
-    Position { line: before.matches('\n').count() + 1, column: line.chars().count() + 1 }
+    Position {
+        line: before.matches('\n').count() + 1,
+        column: line.chars().count() + 1,
+    }
 }
 
 #[cfg(test)]
@@ -415,7 +492,11 @@ mod tests {
     fn fails(text: &str, line: usize, column: usize, words: &str) {
         let error = parse(text).expect_err(text);
         assert!(error.message.contains(words), "{text}: {error}");
-        assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+        assert_eq!(
+            (error.line, error.column),
+            (line, column),
+            "{text}: {error}"
+        );
     }
 
     #[test]
@@ -438,34 +519,60 @@ mod tests {
             ("# only a comment\n", json!(null)),
             ("a: 1\n---\nb: 2\n", json!({"a": 1})),
             ("---\na: 1\n...\n", json!({"a": 1})),
-            ("a: &x {b: 0644}\nc: *x\n", json!({"a": {"b": 420}, "c": {"b": 420}})),
+            (
+                "a: &x {b: 0644}\nc: *x\n",
+                json!({"a": {"b": 420}, "c": {"b": 420}}),
+            ),
             (
                 "d: &d {a: 1, b: 2}\ne: {<<: *d, b: 3}\n",
                 json!({"d": {"a": 1, "b": 2}, "e": {"a": 1, "b": 3}}),
             ),
-            ("e: {b: 3, <<: {a: 1, b: 2}}\n", json!({"e": {"a": 1, "b": 3}})),
-            ("e: {<<: [{a: 1}, {a: 2, b: 2}]}\n", json!({"e": {"a": 1, "b": 2}})),
+            (
+                "e: {b: 3, <<: {a: 1, b: 2}}\n",
+                json!({"e": {"a": 1, "b": 3}}),
+            ),
+            (
+                "e: {<<: [{a: 1}, {a: 2, b: 2}]}\n",
+                json!({"e": {"a": 1, "b": 2}}),
+            ),
             ("\"<<\": {a: 1}\n", json!({"<<": {"a": 1}})),
             ("a: 1\na: 2\n", json!({"a": 2})),
-            ("1: a\nyes: b\n1.5: c\n", json!({"1": "a", "true": "b", "1.5": "c"})),
+            (
+                "1: a\nyes: b\n1.5: c\n",
+                json!({"1": "a", "true": "b", "1.5": "c"}),
+            ),
             (
                 "[!!str 12, !!int '12', !!float 1, !!binary aGFs\tbG8=, !x y, '12', \"yes\"]",
                 json!(["12", 12, 1, "hallo", "y", "12", "yes"]),
             ),
-            ("a: |\n  x\n  y\nb: >-\n  x\n  y\n", json!({"a": "x\ny\n", "b": "x y"})),
+            (
+                "a: |\n  x\n  y\nb: >-\n  x\n  y\n",
+                json!({"a": "x\ny\n", "b": "x y"}),
+            ),
             ("a:\n- b\n- - c\n", json!({"a": ["b", ["c"]]})),
         ] {
             assert_eq!(parse(text).expect(text), value, "{text}");
         }
-        assert_eq!(parse_all("a\n---\n---\nb\n").unwrap(), [json!("a"), json!(null), json!("b")]);
+        assert_eq!(
+            parse_all("a\n---\n---\nb\n").unwrap(),
+            [json!("a"), json!(null), json!("b")]
+        );
     }
 
     #[test]
     fn positions_are_those_of_the_values() {
         let node = document("a:\n  - b: 1\n    c: x\n").unwrap();
-        let Content::List(items) = &node.get("a").unwrap().content else { panic!("a list") };
-        assert_eq!(items[0].get("c").unwrap().position, Position { line: 3, column: 8 });
-        assert_eq!(items[0].entries()[1].0.position, Position { line: 3, column: 5 });
+        let Content::List(items) = &node.get("a").unwrap().content else {
+            panic!("a list")
+        };
+        assert_eq!(
+            items[0].get("c").unwrap().position,
+            Position { line: 3, column: 8 }
+        );
+        assert_eq!(
+            items[0].entries()[1].0.position,
+            Position { line: 3, column: 5 }
+        );
     }
 
     #[test]
@@ -494,10 +601,17 @@ mod tests {
         let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
         for level in 1..12 {
             let last = level - 1;
-            bomb.push_str(&format!("a{level}: &a{level} [{}*a{last}]\n", format!("*a{last}, ").repeat(8)));
+            bomb.push_str(&format!(
+                "a{level}: &a{level} [{}*a{last}]\n",
+                format!("*a{last}, ").repeat(8)
+            ));
         }
         assert!(parse(&bomb).unwrap_err().message.contains("aliases expand"));
-        let wide = format!("a: &a \"{}\"\nb: [{}]\n", "x".repeat(1 << 20), "*a, ".repeat(40));
+        let wide = format!(
+            "a: &a \"{}\"\nb: [{}]\n",
+            "x".repeat(1 << 20),
+            "*a, ".repeat(40)
+        );
         assert!(parse(&wide).unwrap_err().message.contains("aliases expand"));
         let mut deep = "a0: &a0 [x]\n".to_owned();
         for level in 1..150 {

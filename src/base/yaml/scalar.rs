@@ -8,7 +8,9 @@ use super::Content;
 
 /// The meaning of a word without quotes; `Err` for numbers that JSON cannot express.
 pub fn resolve(word: &str) -> Result<Content, &'static str> {
-    if matches!(unsigned(word), ".inf" | ".Inf" | ".INF") || matches!(word, ".nan" | ".NaN" | ".NAN") {
+    if matches!(unsigned(word), ".inf" | ".Inf" | ".INF")
+        || matches!(word, ".nan" | ".NaN" | ".NAN")
+    {
         return Err("infinity and not-a-number cannot be used here");
     }
     Ok(match word {
@@ -37,7 +39,9 @@ fn is_date(word: &str) -> bool {
     bytes.len() > 5
         && bytes[..4].iter().all(u8::is_ascii_digit)
         && bytes[4] == b'-'
-        && bytes[5..].iter().all(|b| b.is_ascii_digit() || b"-:.+ tTzZ".contains(b))
+        && bytes[5..]
+            .iter()
+            .all(|b| b.is_ascii_digit() || b"-:.+ tTzZ".contains(b))
 }
 
 /// `190:20:30`, a number in older versions.
@@ -45,7 +49,9 @@ fn is_sixty_based(word: &str) -> bool {
     let digits = unsigned(word);
     digits.contains(':')
         && digits.starts_with(|c: char| c.is_ascii_digit())
-        && digits.bytes().all(|b| b.is_ascii_digit() || b":._".contains(&b))
+        && digits
+            .bytes()
+            .all(|b| b.is_ascii_digit() || b":._".contains(&b))
 }
 
 fn unsigned(word: &str) -> &str {
@@ -80,15 +86,25 @@ fn integer(word: &str) -> Option<Number> {
         return None;
     }
     let size = u64::from_str_radix(digits, base).ok()?;
-    if negative { 0_i64.checked_sub_unsigned(size).map(Number::from) } else { Some(size.into()) }
+    if negative {
+        0_i64.checked_sub_unsigned(size).map(Number::from)
+    } else {
+        Some(size.into())
+    }
 }
 
 /// A decimal float; whole numbers become integers, as they do when passing through Go's JSON.
 fn float(word: &str) -> Option<Number> {
     let digits = unsigned(word);
-    let plain = digits.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b))
+    let plain = digits
+        .bytes()
+        .all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b))
         && digits.starts_with(|c: char| c.is_ascii_digit() || c == '.');
-    let value: f64 = if plain { word.parse().ok()? } else { return None };
+    let value: f64 = if plain {
+        word.parse().ok()?
+    } else {
+        return None;
+    };
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if value.fract() == 0.0 && value.abs() <= EXACT {
         return Some((value as i64).into());
@@ -114,7 +130,10 @@ mod tests {
             ("1_000", json!(1000)),
             ("+12", json!(12)),
             ("-12", json!(-12)),
-            ("18446744073709551615", json!(18_446_744_073_709_551_615_u64)),
+            (
+                "18446744073709551615",
+                json!(18_446_744_073_709_551_615_u64),
+            ),
             ("-9223372036854775808", json!(i64::MIN)),
             ("1e3", json!(1000)),
             ("1.5", json!(1.5)),
@@ -140,7 +159,10 @@ mod tests {
             (".", json!(".")),
             ("v1", json!("v1")),
         ] {
-            let node = super::super::Node { position: Default::default(), content: resolve(word).unwrap() };
+            let node = super::super::Node {
+                position: Default::default(),
+                content: resolve(word).unwrap(),
+            };
             assert_eq!(node.into_value(), meaning, "{word}");
         }
         for word in [".inf", "-.Inf", "+.INF", ".nan"] {

@@ -4,11 +4,16 @@ use serde_json::Value;
 
 /// Adds the values of `value` to a schema as defaults.
 pub fn with_defaults(schema: &mut Value, value: &Value) {
-    match (schema.get_mut("properties").and_then(Value::as_object_mut), value) {
+    match (
+        schema.get_mut("properties").and_then(Value::as_object_mut),
+        value,
+    ) {
         (_, Value::Null) => {}
-        (Some(properties), Value::Object(values)) => properties
-            .iter_mut()
-            .for_each(|(key, schema)| with_defaults(schema, values.get(key).unwrap_or(&Value::Null))),
+        (Some(properties), Value::Object(values)) => {
+            properties.iter_mut().for_each(|(key, schema)| {
+                with_defaults(schema, values.get(key).unwrap_or(&Value::Null))
+            })
+        }
         _ => schema["default"] = value.clone(),
     }
 }
@@ -20,20 +25,34 @@ pub fn describe(schema: &mut Value, sections: &[&str], page: &str) {
     let mut section = None;
     for line in page.lines() {
         if let Some(title) = line.strip_prefix('#') {
-            section = sections.iter().position(|section| *section == title.trim_start_matches(['#', ' ']));
+            section = sections
+                .iter()
+                .position(|section| *section == title.trim_start_matches(['#', ' ']));
         }
-        let (Some(section), Some(row)) = (section, line.strip_prefix("| `")) else { continue };
-        let Some((keys, about)) = row.trim_end_matches([' ', '|']).split_once(" | ") else { continue };
+        let (Some(section), Some(row)) = (section, line.strip_prefix("| `")) else {
+            continue;
+        };
+        let Some((keys, about)) = row.trim_end_matches([' ', '|']).split_once(" | ") else {
+            continue;
+        };
         let about = match section {
             0 => about.rsplit(" | ").next().unwrap_or(about).to_owned(),
             _ => about.replace(" | ", "; "),
         };
         // `A.b`, `c` means `A.b` and `A.c`.
-        let group = keys.split('`').next().and_then(|first| first.rsplit_once('.')).map(|(group, _)| group);
+        let group = keys
+            .split('`')
+            .next()
+            .and_then(|first| first.rsplit_once('.'))
+            .map(|(group, _)| group);
         for key in keys.split('`').step_by(2) {
             let group = group.filter(|_| !key.contains('.'));
             let above = Some(sections[section]).filter(|_| section > 0);
-            let path = above.into_iter().chain(group).chain([key]).flat_map(|names| names.split('.'));
+            let path = above
+                .into_iter()
+                .chain(group)
+                .chain([key])
+                .flat_map(|names| names.split('.'));
             let mut place = Some(&mut *schema);
             for name in path {
                 place = place.and_then(|place| place.get_mut("properties")?.get_mut(name));
@@ -50,7 +69,10 @@ fn plain(markdown: &str) -> String {
     let mut parts = markdown.split('[');
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        match part.split_once("](").and_then(|(words, rest)| Some((words, rest.split_once(')')?.1))) {
+        match part
+            .split_once("](")
+            .and_then(|(words, rest)| Some((words, rest.split_once(')')?.1)))
+        {
             Some((words, rest)) => text.extend([words, rest]),
             None => text.extend(["[", part]),
         }
@@ -96,7 +118,8 @@ mod tests {
 
     #[test]
     fn descriptions_are_plain_text() {
-        let page = "# Keys\n| `a`, `b` | none | files: `[x.yaml]`, see [formats](#formats) and `c` |\n";
+        let page =
+            "# Keys\n| `a`, `b` | none | files: `[x.yaml]`, see [formats](#formats) and `c` |\n";
         let mut schema = json!({"properties": {"a": {}, "b": {}}});
         describe(&mut schema, &["Keys"], page);
         let about = json!({"description": "files: [x.yaml], see formats and c"});
@@ -123,9 +146,18 @@ mod tests {
             },
         });
         assert_eq!(schema, expected);
-        with_defaults(&mut schema, &json!({"inner": {"is-on": true, "time": null}, "list": []}));
-        assert_eq!(schema["properties"]["inner"]["properties"]["is-on"]["default"], true);
+        with_defaults(
+            &mut schema,
+            &json!({"inner": {"is-on": true, "time": null}, "list": []}),
+        );
+        assert_eq!(
+            schema["properties"]["inner"]["properties"]["is-on"]["default"],
+            true
+        );
         assert_eq!(schema["properties"]["list"]["default"], json!([]));
-        assert_eq!(schema["properties"]["inner"]["properties"]["time"]["default"], Value::Null);
+        assert_eq!(
+            schema["properties"]["inner"]["properties"]["time"]["default"],
+            Value::Null
+        );
     }
 }

@@ -57,7 +57,12 @@ pub fn read_over<T: DeserializeOwned>(
     under: &Value,
     rules: &Rules,
 ) -> Result<T, Error> {
-    let value = TypedReader { path: path.to_owned(), node: Some(node), under, rules };
+    let value = TypedReader {
+        path: path.to_owned(),
+        node: Some(node),
+        under,
+        rules,
+    };
     T::deserialize(Reader::Value(value).into_deserializer()).map_err(|error| {
         let (path, position) = rules.current.take();
         match error.message.strip_prefix(':') {
@@ -74,9 +79,14 @@ pub fn schema_of<T: DeserializeOwned>() -> Value {
     let mut open = vec![Vec::new()];
     while let Some(path) = open.pop() {
         let found = RefCell::<Found>::default();
-        let _ = T::deserialize(Reader::Probe(Probe { path: &path, found: &found }));
+        let _ = T::deserialize(Reader::Probe(Probe {
+            path: &path,
+            found: &found,
+        }));
         let (schema, below) = found.into_inner();
-        let place = path.iter().fold(&mut whole, |value, key: &String| &mut value[key]);
+        let place = path
+            .iter()
+            .fold(&mut whole, |value, key: &String| &mut value[key]);
         *place = schema;
         open.extend(below.into_iter().map(|steps| [&path[..], &steps].concat()));
     }
@@ -85,7 +95,8 @@ pub fn schema_of<T: DeserializeOwned>() -> Value {
 
 /// The error for a value of the wrong kind.
 pub fn wrong(path: &str, node: &Node, needed: &str) -> Error {
-    node.position.error(format!("`{path}` must be {needed}, not {}", node.kind()))
+    node.position
+        .error(format!("`{path}` must be {needed}, not {}", node.kind()))
 }
 
 /// The entries of a map.
@@ -102,8 +113,14 @@ pub fn list<'n, T>(
     node: &'n Node,
     mut item: impl FnMut(&str, &'n Node) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
-    let Content::List(items) = &node.content else { return Err(wrong(path, node, "a list")) };
-    items.iter().enumerate().map(|(at, node)| item(&format!("{path}[{at}]"), node)).collect()
+    let Content::List(items) = &node.content else {
+        return Err(wrong(path, node, "a list"));
+    };
+    items
+        .iter()
+        .enumerate()
+        .map(|(at, node)| item(&format!("{path}[{at}]"), node))
+        .collect()
 }
 
 /// Text; values that look like another type must be quoted.
@@ -114,7 +131,10 @@ pub fn text<'n>(path: &str, node: &'n Node) -> Result<&'n str, Error> {
         Content::Bool(flag) => flag.to_string(),
         _ => return Err(wrong(path, node, "text")),
     };
-    let words = format!("`{path}` must be text, not {}: quote it, as in \"{plain}\"", node.kind());
+    let words = format!(
+        "`{path}` must be text, not {}: quote it, as in \"{plain}\"",
+        node.kind()
+    );
     Err(node.position.error(words))
 }
 
@@ -133,7 +153,11 @@ impl serde::de::Error for Error {
             "a sequence" => "a list",
             other => other,
         };
-        let found = if let Unexpected::Str(_) = found { "text".into() } else { found.to_string() };
+        let found = if let Unexpected::Str(_) = found {
+            "text".into()
+        } else {
+            found.to_string()
+        };
         Self::custom(format_args!("must be {needed}, not {found}"))
     }
 
@@ -145,7 +169,10 @@ impl serde::de::Error for Error {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        Self::custom(format_args!("is `{variant}`; write {}", either(expected, "or")))
+        Self::custom(format_args!(
+            "is `{variant}`; write {}",
+            either(expected, "or")
+        ))
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -181,22 +208,35 @@ impl<'de> TypedReader<'de> {
     }
 
     fn child(&self, path: String, node: Option<&'de Node>, under: &'de Value) -> Reader<'de> {
-        Reader::Value(Self { path, node, under, rules: self.rules })
+        Reader::Value(Self {
+            path,
+            node,
+            under,
+            rules: self.rules,
+        })
     }
 
     fn below(&self, key: &str) -> String {
-        if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+        if self.path.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}.{key}", self.path)
+        }
     }
 
     fn start(&self) {
         if let Some(node) = self.node {
-            self.rules.current.replace((self.path.clone(), node.position));
+            self.rules
+                .current
+                .replace((self.path.clone(), node.position));
         }
     }
 
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.given().map(|node| &node.content) {
-            None | Some(Content::Null) => self.under.deserialize_any(visitor).map_err(Error::custom),
+            None | Some(Content::Null) => {
+                self.under.deserialize_any(visitor).map_err(Error::custom)
+            }
             Some(Content::Bool(flag)) => visitor.visit_bool(*flag),
             Some(Content::Number(number)) => match number.as_i64() {
                 Some(whole) => visitor.visit_i64(whole),
@@ -204,12 +244,17 @@ impl<'de> TypedReader<'de> {
             },
             Some(Content::Text(text)) => visitor.visit_str(text),
             Some(Content::List(items)) => {
-                let item = |(at, node)| self.child(format!("{}[{at}]", self.path), Some(node), &Value::Null);
+                let item = |(at, node)| {
+                    self.child(format!("{}[{at}]", self.path), Some(node), &Value::Null)
+                };
                 visit_list(visitor, items.iter().enumerate().map(item).collect())
             }
             Some(Content::Map(entries)) => {
                 let entry = |(key, node): &'de (Key, Node)| {
-                    (key.text.as_str(), self.child(self.below(&key.text), Some(node), &Value::Null))
+                    (
+                        key.text.as_str(),
+                        self.child(self.below(&key.text), Some(node), &Value::Null),
+                    )
                 };
                 let all = entries.iter().map(entry).collect();
                 visit_map(visitor, all, Some(self))
@@ -223,8 +268,14 @@ impl<'de> TypedReader<'de> {
         name: &'static str,
         fields: &'static [&'static str],
     ) -> Result<Vec<(&'de str, Reader<'de>)>, Error> {
-        let whole = if self.path.is_empty() { "the configuration" } else { &self.path };
-        let given = self.given().map_or(Ok(&[][..]), |node| entries(whole, node))?;
+        let whole = if self.path.is_empty() {
+            "the configuration"
+        } else {
+            &self.path
+        };
+        let given = self
+            .given()
+            .map_or(Ok(&[][..]), |node| entries(whole, node))?;
         let is = |field: &str, key: &Key| match self.rules.any_case {
             true => field.eq_ignore_ascii_case(&key.text),
             false => field == key.text,
@@ -240,22 +291,40 @@ impl<'de> TypedReader<'de> {
                 all.push((field, self.child(path, node, under)));
             }
         }
-        for (key, node) in given.iter().filter(|(key, _)| !fields.iter().any(|field| is(field, key))) {
+        for (key, node) in given
+            .iter()
+            .filter(|(key, _)| !fields.iter().any(|field| is(field, key)))
+        {
             let path = self.below(&key.text);
             let hint = near::hint(&key.text, fields.iter().copied());
             if self.rules.former.contains(&&*path.to_lowercase()) {
-                let unused = key.position.error(format!("`{path}` no longer has an effect"));
-                self.rules.ignored.borrow_mut().push((unused, Ignored::Former));
+                let unused = key
+                    .position
+                    .error(format!("`{path}` no longer has an effect"));
+                self.rules
+                    .ignored
+                    .borrow_mut()
+                    .push((unused, Ignored::Former));
                 continue;
             } else if name.starts_with(char::is_lowercase) {
                 let keys = either(fields, "and");
-                return Err(node
-                    .position
-                    .error(format!("`{path}` is not a {name}{hint}; valid keys are {keys}")));
+                return Err(node.position.error(format!(
+                    "`{path}` is not a {name}{hint}; valid keys are {keys}"
+                )));
             }
-            let of = if self.path.is_empty() { String::new() } else { format!(" in `{whole}`") };
-            let unknown = key.position.error(format!("unknown key `{}`{of}{hint}", key.text));
-            let why = if hint.is_empty() { Ignored::Unknown } else { Ignored::Misspelt };
+            let of = if self.path.is_empty() {
+                String::new()
+            } else {
+                format!(" in `{whole}`")
+            };
+            let unknown = key
+                .position
+                .error(format!("unknown key `{}`{of}{hint}", key.text));
+            let why = if hint.is_empty() {
+                Ignored::Unknown
+            } else {
+                Ignored::Misspelt
+            };
             self.rules.ignored.borrow_mut().push((unknown, why));
         }
         Ok(all)
@@ -273,7 +342,10 @@ struct Probe<'p> {
 
 impl<'p> Probe<'p> {
     fn after(&self, steps: usize) -> Self {
-        Self { path: &self.path[steps..], ..*self }
+        Self {
+            path: &self.path[steps..],
+            ..*self
+        }
     }
 
     /// Records the answer.
@@ -308,9 +380,15 @@ impl<'p> Probe<'p> {
         if let [_, field, ..] = self.path {
             return Ok((field, self.after(2)));
         }
-        let below = fields.iter().map(|field| vec!["properties".into(), (*field).to_owned()]).collect();
+        let below = fields
+            .iter()
+            .map(|field| vec!["properties".into(), (*field).to_owned()])
+            .collect();
         let is_open = !name.starts_with(char::is_lowercase);
-        self.end(json!({"type": ["object", "null"], "additionalProperties": is_open}), below)
+        self.end(
+            json!({"type": ["object", "null"], "additionalProperties": is_open}),
+            below,
+        )
     }
 }
 
@@ -352,7 +430,10 @@ fn visit_map<'de, V: Visitor<'de>>(
     visitor.visit_map(MapDeserializer::new(then_whole(entries, whole)))
 }
 
-fn visit_list<'de, V: Visitor<'de>>(visitor: V, items: Vec<Reader<'de>>) -> Result<V::Value, Error> {
+fn visit_list<'de, V: Visitor<'de>>(
+    visitor: V,
+    items: Vec<Reader<'de>>,
+) -> Result<V::Value, Error> {
     visitor.visit_seq(SeqDeserializer::new(items.into_iter()))
 }
 
@@ -397,7 +478,11 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         }
     }
 
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, _: &str, visitor: V) -> Result<V::Value, Error> {
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -405,7 +490,9 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         match self {
             Self::Value(value) if value.is_null() => visit_list(visitor, Vec::new()),
             Self::Value(value) => value.any(visitor),
-            Self::Probe(probe) => visit_list(visitor, vec![Self::Probe(probe.inside("array", "items")?)]),
+            Self::Probe(probe) => {
+                visit_list(visitor, vec![Self::Probe(probe.inside("array", "items")?)])
+            }
         }
     }
 
@@ -430,8 +517,15 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             Self::Value(value) => value,
             Self::Probe(probe) => return probe.end(json!({"enum": variants}), Vec::new()),
         };
-        match value.given().map(|node| text(&value.path, node)).transpose()? {
-            None | Some("") => value.under.deserialize_enum(name, variants, visitor).map_err(Error::custom),
+        match value
+            .given()
+            .map(|node| text(&value.path, node))
+            .transpose()?
+        {
+            None | Some("") => value
+                .under
+                .deserialize_enum(name, variants, visitor)
+                .map_err(Error::custom),
             Some(word) => visitor.visit_enum(word.into_deserializer()),
         }
     }
@@ -481,7 +575,10 @@ mod tests {
         assert_eq!(over::<u64>("~", &json!(3)), 3);
         assert!(over::<Vec<i64>>("~", &json!([1])).is_empty());
         assert_eq!(over::<Option<Vec<String>>>("~", &json!(["b"])), None);
-        assert_eq!(over::<BTreeMap<String, f64>>("~", &json!({"c": 1.5})), BTreeMap::new());
+        assert_eq!(
+            over::<BTreeMap<String, f64>>("~", &json!({"c": 1.5})),
+            BTreeMap::new()
+        );
     }
 
     #[test]
@@ -503,7 +600,10 @@ mod tests {
         let under = json!({"limit": 3});
         assert_eq!(
             over::<Strict>("time: 5s", &under),
-            Strict { limit: 3, time: Some(Span(Duration::from_secs(5))) }
+            Strict {
+                limit: 3,
+                time: Some(Span(Duration::from_secs(5)))
+            }
         );
         assert_eq!(over::<Strict>("limit: ~", &under).limit, 3);
         let error = read::<Strict>("x", &document("\nlimti: 1").unwrap()).unwrap_err();
@@ -517,14 +617,30 @@ mod tests {
         struct Lax {
             limit: u64,
         }
-        let rules = Rules { any_case: true, former: &["x.old"], ..Rules::default() };
+        let rules = Rules {
+            any_case: true,
+            former: &["x.old"],
+            ..Rules::default()
+        };
         let text = document("{LIMIT: 2, old: 1, limti: 1, other: 1}").unwrap();
-        assert_eq!(read_over::<Lax>("x", &text, &Value::Null, &rules).unwrap().limit, 2);
-        let ignored: Vec<_> =
-            rules.ignored.take().into_iter().map(|(error, why)| (error.message, why)).collect();
+        assert_eq!(
+            read_over::<Lax>("x", &text, &Value::Null, &rules)
+                .unwrap()
+                .limit,
+            2
+        );
+        let ignored: Vec<_> = rules
+            .ignored
+            .take()
+            .into_iter()
+            .map(|(error, why)| (error.message, why))
+            .collect();
         let words = [
             ("`x.old` no longer has an effect", Ignored::Former),
-            ("unknown key `limti` in `x`; did you mean `limit`?", Ignored::Misspelt),
+            (
+                "unknown key `limti` in `x`; did you mean `limit`?",
+                Ignored::Misspelt,
+            ),
             ("unknown key `other` in `x`", Ignored::Unknown),
         ];
         assert_eq!(ignored, words.map(|(word, why)| (word.to_owned(), why)));
@@ -533,7 +649,9 @@ mod tests {
     #[test]
     fn wrong_type_is_reported_with_its_path() {
         fn refuse<T: DeserializeOwned>(content: &str, words: &str) {
-            let error = read::<T>("x", &document(content).unwrap()).map(drop).unwrap_err();
+            let error = read::<T>("x", &document(content).unwrap())
+                .map(drop)
+                .unwrap_err();
             assert!(error.message.contains(words), "{content}: {error}");
         }
         refuse::<String>("3", "`x` must be text, not a number: quote it, as in \"3\"");

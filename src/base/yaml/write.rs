@@ -14,14 +14,20 @@ const WIDTH: usize = 80;
 
 /// Writes one document, ending with a line feed, without `---`.
 pub fn write(value: &Value) -> String {
-    let mut writer = Writer { out: String::new(), simple_key: SIMPLE_KEY };
+    let mut writer = Writer {
+        out: String::new(),
+        simple_key: SIMPLE_KEY,
+    };
     writer.node(value, true, 0, 0);
     writer.out
 }
 
 /// Text on one line, quoted if necessary.
 pub fn key_text(text: &str) -> String {
-    let mut writer = Writer { out: String::with_capacity(text.len() + 2), simple_key: SIMPLE_KEY };
+    let mut writer = Writer {
+        out: String::with_capacity(text.len() + 2),
+        simple_key: SIMPLE_KEY,
+    };
     writer.line(text, None);
     writer.out
 }
@@ -29,7 +35,10 @@ pub fn key_text(text: &str) -> String {
 /// One entry of a map, for callers with their own order of keys, which write line by line: the text `before` it, the key,
 /// and the value; continuation lines are indented further than `indent`.
 pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
-    let mut writer = Writer { out: before.to_owned(), simple_key: SIMPLE_KEY_OF_RESULTS };
+    let mut writer = Writer {
+        out: before.to_owned(),
+        simple_key: SIMPLE_KEY_OF_RESULTS,
+    };
     writer.key(key, indent);
     writer.node(value, false, indent + 2, indent);
     writer.out
@@ -124,7 +133,11 @@ impl Writer {
 
     /// Writes text that may be broken at blanks inside it, between double quotes also where several follow each other.
     fn folded(&mut self, text: &str, indent: Option<usize>, escaped: bool) {
-        let mut column = self.out.rsplit('\n').next().map_or(0, |line| line.chars().count());
+        let mut column = self
+            .out
+            .rsplit('\n')
+            .next()
+            .map_or(0, |line| line.chars().count());
         let mut after_blank = false;
         for (at, c) in text.char_indices() {
             let rest = &text[at + c.len_utf8()..];
@@ -159,11 +172,12 @@ impl Writer {
         if text.starts_with([' ', '\n']) {
             self.out.push('2');
         }
-        self.out.push_str(match (text.ends_with('\n'), text.ends_with("\n\n")) {
-            (false, _) => "-",
-            (true, false) => "",
-            (true, true) => "+",
-        });
+        self.out
+            .push_str(match (text.ends_with('\n'), text.ends_with("\n\n")) {
+                (false, _) => "-",
+                (true, false) => "",
+                (true, true) => "+",
+            });
         let body = text.strip_suffix('\n').unwrap_or(text);
         for line in body.split('\n') {
             self.out.push('\n');
@@ -246,7 +260,11 @@ pub fn natural(key: &str) -> impl Ord + use<> {
     let mut rest = key.chars().peekable();
     while let Some(c) = rest.next() {
         if !c.is_ascii_digit() {
-            tokens.push(if c.is_alphabetic() { Token::Letter(c) } else { Token::Sign(c) });
+            tokens.push(if c.is_alphabetic() {
+                Token::Letter(c)
+            } else {
+                Token::Sign(c)
+            });
             continue;
         }
         let mut digits = String::from(c);
@@ -288,10 +306,22 @@ mod tests {
         let words = |count: usize| vec!["word"; count].join(" ");
         for (text, expected) in [
             (words(17), format!("{}\n  word", words(16))),
-            (format!("{} ", words(17)), format!("'{}\n  word '", words(16))),
-            (format!("{}\t", words(17)), format!("\"{}\n  word\\t\"", words(16))),
-            (format!("{}  x", words(17)), format!("{}\n  word  x", words(16))),
-            (format!("{}  x\t", words(16)), format!("\"{}\n  \\ x\\t\"", words(16))),
+            (
+                format!("{} ", words(17)),
+                format!("'{}\n  word '", words(16)),
+            ),
+            (
+                format!("{}\t", words(17)),
+                format!("\"{}\n  word\\t\"", words(16)),
+            ),
+            (
+                format!("{}  x", words(17)),
+                format!("{}\n  word  x", words(16)),
+            ),
+            (
+                format!("{}  x\t", words(16)),
+                format!("\"{}\n  \\ x\\t\"", words(16)),
+            ),
         ] {
             let written = write(&json!({ "a": text }));
             assert_eq!(written, format!("a: {expected}\n"));
@@ -301,21 +331,48 @@ mod tests {
 
     #[test]
     fn keys_are_sorted_naturally() {
-        let mut keys =
-            ["b", "a10", "a2", "a-b", "ab", "a", "A", "a_", "plugin-10", "plugin-9", "plugin-1", "1"];
+        let mut keys = [
+            "b",
+            "a10",
+            "a2",
+            "a-b",
+            "ab",
+            "a",
+            "A",
+            "a_",
+            "plugin-10",
+            "plugin-9",
+            "plugin-1",
+            "1",
+        ];
         keys.sort_by_cached_key(|key| natural(key));
         assert_eq!(
             keys,
-            ["1", "A", "a", "a-b", "a_", "a2", "a10", "ab", "b", "plugin-1", "plugin-9", "plugin-10"]
+            [
+                "1",
+                "A",
+                "a",
+                "a-b",
+                "a_",
+                "a2",
+                "a10",
+                "ab",
+                "b",
+                "plugin-1",
+                "plugin-9",
+                "plugin-10"
+            ]
         );
     }
 
     #[test]
     fn written_values_are_read_back() {
         for text in pieces() {
-            for value in
-                [json!(text), json!({(text.as_str()): text, "k": [text, [text]]}), json!([[{ "a": text }]])]
-            {
+            for value in [
+                json!(text),
+                json!({(text.as_str()): text, "k": [text, [text]]}),
+                json!([[{ "a": text }]]),
+            ] {
                 let written = write(&value);
                 assert_eq!(
                     parse(&written).unwrap_or_else(|e| panic!("{e}: {written:?}")),
@@ -328,7 +385,8 @@ mod tests {
 
     #[test]
     fn output_is_equal_under_yaml_1_1() {
-        let script = "import json, sys, yaml\njson.dump(yaml.safe_load(sys.stdin.buffer), sys.stdout)";
+        let script =
+            "import json, sys, yaml\njson.dump(yaml.safe_load(sys.stdin.buffer), sys.stdout)";
         let python = std::process::Command::new("python3")
             .args(["-c", script])
             .stdin(std::process::Stdio::piped())
@@ -340,9 +398,13 @@ mod tests {
             return;
         };
         // That reader rejects U+FFFE even if escaped.
-        let texts: Vec<String> = pieces().into_iter().filter(|text| !text.contains('\u{fffe}')).collect();
+        let texts: Vec<String> = pieces()
+            .into_iter()
+            .filter(|text| !text.contains('\u{fffe}'))
+            .collect();
         let value = json!({"list": texts, "map": texts.iter().map(|text| (text.clone(), json!(1))).collect::<serde_json::Map<_, _>>()});
-        std::io::Write::write_all(&mut python.stdin.take().unwrap(), write(&value).as_bytes()).unwrap();
+        std::io::Write::write_all(&mut python.stdin.take().unwrap(), write(&value).as_bytes())
+            .unwrap();
         let output = python.wait_with_output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         if errors.contains("No module named 'yaml'") {

@@ -26,7 +26,8 @@ mod names;
 mod texts;
 
 const HIDDEN: &str = "***HIDDEN***";
-const LAST_APPLIED: &str = "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
+const LAST_APPLIED: &str =
+    "/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration";
 /// Fields of secrets that are hidden entirely.
 const FIELDS: [&str; 2] = ["data.*", "stringData.*"];
 /// Names of the rules that are not patterns.
@@ -72,11 +73,21 @@ impl Redactor {
         for name in &asked.text {
             nameless.push((name.clone(), compile(name)?));
         }
-        let of_secrets =
-            |path: &str| (SECRETS.to_owned(), Field { kind: "Secret".into(), path: path.into() });
+        let of_secrets = |path: &str| {
+            (
+                SECRETS.to_owned(),
+                Field {
+                    kind: "Secret".into(),
+                    path: path.into(),
+                },
+            )
+        };
         let mut fields: Vec<_> = FIELDS.map(of_secrets).into();
         fields.extend(
-            asked.fields.iter().map(|field| (format!("{}: {}", field.kind, field.path), field.clone())),
+            asked
+                .fields
+                .iter()
+                .map(|field| (format!("{}: {}", field.kind, field.path), field.clone())),
         );
         let rules = nameless
             .iter()
@@ -86,7 +97,13 @@ impl Redactor {
             .chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
         Ok(Some(Self {
             counts: Mutex::new(rules.map(|name| (name, 0)).collect()),
-            names: Names::new(asked.env.iter().map(compile).collect::<anyhow::Result<_>>()?)?,
+            names: Names::new(
+                asked
+                    .env
+                    .iter()
+                    .map(compile)
+                    .collect::<anyhow::Result<_>>()?,
+            )?,
             texts: Texts::new()?,
             nameless,
             fields,
@@ -108,20 +125,26 @@ impl Redactor {
 
     /// Filters the lines of one log.
     pub(crate) fn lines(&self) -> Lines<'_> {
-        Lines { rules: self, key_lines: 0 }
+        Lines {
+            rules: self,
+            key_lines: 0,
+        }
     }
 
     /// Hides secrets in an object; returns whether there were any.
     pub(crate) fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = false;
-        let is_of_kind = |(_, field): &&(String, Field)| field.kind.eq_ignore_ascii_case(&resource.kind);
+        let is_of_kind =
+            |(_, field): &&(String, Field)| field.kind.eq_ignore_ascii_case(&resource.kind);
         for (name, field) in self.fields.iter().filter(is_of_kind) {
             hidden |= self.field(name, object, &field.path.split('.').collect::<Vec<_>>());
         }
         // Handled apart from the rest of the object.
         let copy = object.pointer_mut(LAST_APPLIED).map(Value::take);
         let is_config_map = resource.plural == "configmaps";
-        let mut files = is_config_map.then(|| object.get_mut("data").map(Value::take)).flatten();
+        let mut files = is_config_map
+            .then(|| object.get_mut("data").map(Value::take))
+            .flatten();
         if is_config_map {
             hidden |= self.files(files.as_mut(), 0);
             hidden |= self.binary_files(object.get_mut("binaryData"));
@@ -161,12 +184,17 @@ impl Redactor {
             Value::Object(map) if *key == "*" => map.values_mut().collect(),
             Value::Array(list) if *key == "*" => list.iter_mut().collect(),
             Value::Object(map) => map.get_mut(*key).into_iter().collect(),
-            Value::Array(list) => {
-                key.parse::<usize>().ok().and_then(|index| list.get_mut(index)).into_iter().collect()
-            }
+            Value::Array(list) => key
+                .parse::<usize>()
+                .ok()
+                .and_then(|index| list.get_mut(index))
+                .into_iter()
+                .collect(),
             _ => Vec::new(),
         };
-        inner.into_iter().fold(false, |hidden, value| hidden | self.field(rule, value, rest))
+        inner.into_iter().fold(false, |hidden, value| {
+            hidden | self.field(rule, value, rest)
+        })
     }
 
     /// Hides secrets in the files of a config map: a file whose name suggests one, and what rules find in others.
@@ -187,7 +215,10 @@ impl Redactor {
                 hidden = true;
                 continue;
             }
-            let Some(content) = file.as_str().and_then(|text| BASE64_STANDARD.decode(text).ok()) else {
+            let Some(content) = file
+                .as_str()
+                .and_then(|text| BASE64_STANDARD.decode(text).ok())
+            else {
                 continue;
             };
             match String::from_utf8(content) {
@@ -226,9 +257,14 @@ impl Redactor {
     fn map(&self, map: &mut Map<String, Value>, kind: Kind, depth: u32) -> bool {
         let mut hidden = false;
         // Variables, headers and parameters are lists of pairs.
-        let name = ["name", "key"].iter().find_map(|key| map.get(*key)?.as_str()).map(str::to_owned);
+        let name = ["name", "key"]
+            .iter()
+            .find_map(|key| map.get(*key)?.as_str())
+            .map(str::to_owned);
         if let Some(name) = name.filter(|name| self.names.is_secret(name)) {
-            hidden |= map.get_mut("value").is_some_and(|value| self.hide(&name, value));
+            hidden |= map
+                .get_mut("value")
+                .is_some_and(|value| self.hide(&name, value));
         }
         for (key, value) in map {
             let is_script = SCRIPT_FIELDS.contains(&key.as_str());
@@ -244,7 +280,8 @@ impl Redactor {
             Value::String(_) => self.names.is_secret(name) && self.hide(name, value),
             Value::Array(list) if self.names.may_list_secrets(name) => {
                 let mut hidden = false;
-                list.iter_mut().for_each(|value| hidden |= self.hide(name, value));
+                list.iter_mut()
+                    .for_each(|value| hidden |= self.hide(name, value));
                 hidden
             }
             _ => false,
@@ -261,7 +298,9 @@ impl Redactor {
             hidden |= is_hidden || self.walk(value, Kind::Script, depth);
             let name = value.as_str().filter(|word| word.starts_with('-'));
             let name = name.map(|word| word.trim_start_matches('-'));
-            flag = name.filter(|name| self.names.is_secret(name)).map(str::to_owned);
+            flag = name
+                .filter(|name| self.names.is_secret(name))
+                .map(str::to_owned);
         }
         hidden
     }
@@ -270,7 +309,8 @@ impl Redactor {
     fn arguments(&self, list: &mut [Value]) -> bool {
         const SHORT_FLAGS: [&str; 3] = ["-p", "-a", "-u"];
         let is_flag = |word: &Value| {
-            word.as_str().is_some_and(|word| SHORT_FLAGS.iter().any(|flag| word.starts_with(flag)))
+            word.as_str()
+                .is_some_and(|word| SHORT_FLAGS.iter().any(|flag| word.starts_with(flag)))
         };
         if !list.iter().any(is_flag) || !list.iter().all(Value::is_string) {
             return false;
@@ -279,7 +319,9 @@ impl Redactor {
         const BORDER: &str = "\u{2028}";
         let words = list.iter().filter_map(Value::as_str);
         let line = words.joined(BORDER);
-        let Cow::Owned(clean) = self.hide_arguments(&line) else { return false };
+        let Cow::Owned(clean) = self.hide_arguments(&line) else {
+            return false;
+        };
         let words: Vec<&str> = clean.split(BORDER).collect();
         if words.len() != list.len() {
             return false;
@@ -334,7 +376,10 @@ impl Redactor {
             is_key
         });
         let mut lines = self.lines();
-        let clean: String = clean.split_inclusive('\n').map(|line| lines.line(line)).collect();
+        let clean: String = clean
+            .split_inclusive('\n')
+            .map(|line| lines.line(line))
+            .collect();
         if clean != *text {
             *text = clean;
             hidden = true;
@@ -354,7 +399,10 @@ impl Redactor {
             Err(_) => yaml::parse_all(text).unwrap_or_default(),
         };
         let mut hidden = false;
-        for document in documents.iter_mut().filter(|value| value.is_object() || value.is_array()) {
+        for document in documents
+            .iter_mut()
+            .filter(|value| value.is_object() || value.is_array())
+        {
             // A definition in a config map has a config map itself.
             hidden |= self.files(document.get_mut("config-map"), depth + 1);
             hidden |= self.walk(document, Kind::Script, depth + 1);
@@ -371,7 +419,9 @@ impl Redactor {
 
     /// Hides a text that may be a secret, given its name.
     fn hide(&self, name: &str, value: &mut Value) -> bool {
-        let hidden = value.as_str().is_some_and(|text| self.names.may_hide(name, text));
+        let hidden = value
+            .as_str()
+            .is_some_and(|text| self.names.may_hide(name, text));
         if hidden {
             *value = json!(HIDDEN);
             self.count(VARIABLES);
@@ -381,17 +431,19 @@ impl Redactor {
 
     /// Applies the rules for single lines.
     fn plain<'a>(&self, line: &'a str) -> Cow<'a, str> {
-        self.nameless.iter().fold(Cow::Borrowed(line), |text, (name, pattern)| {
-            texts::substitute(text, pattern, |found| {
-                let part = found.get(1).or_else(|| found.get(0))?;
-                let is_token =
-                    name != texts::BEARER || part.as_str().bytes().any(|byte| byte.is_ascii_digit());
-                (is_token && part.as_str() != HIDDEN).then(|| {
-                    self.count(name);
-                    part.range()
+        self.nameless
+            .iter()
+            .fold(Cow::Borrowed(line), |text, (name, pattern)| {
+                texts::substitute(text, pattern, |found| {
+                    let part = found.get(1).or_else(|| found.get(0))?;
+                    let is_token = name != texts::BEARER
+                        || part.as_str().bytes().any(|byte| byte.is_ascii_digit());
+                    (is_token && part.as_str() != HIDDEN).then(|| {
+                        self.count(name);
+                        part.range()
+                    })
                 })
             })
-        })
     }
 }
 
@@ -407,7 +459,9 @@ impl Lines<'_> {
     pub(crate) fn line<'a>(&mut self, line: &'a str) -> Cow<'a, str> {
         if self.key_lines > 0 {
             self.key_lines -= 1;
-            let Some(end) = self.rules.key_end.find(line) else { return Cow::Borrowed("") };
+            let Some(end) = self.rules.key_end.find(line) else {
+                return Cow::Borrowed("");
+            };
             self.key_lines = 0;
             let tail = &line[end.end()..];
             return Cow::Borrowed(if tail.trim().is_empty() { "" } else { tail });
@@ -422,7 +476,11 @@ impl Lines<'_> {
                 Some(end) => self.line(&rest[end.end()..]).into_owned(),
                 None => {
                     self.key_lines = KEY_LINES;
-                    if line.ends_with('\n') { "\n".into() } else { String::new() }
+                    if line.ends_with('\n') {
+                        "\n".into()
+                    } else {
+                        String::new()
+                    }
                 }
             };
             return Cow::Owned(format!("{}{HIDDEN}{tail}", self.rules.plain(before)));
@@ -468,9 +526,12 @@ mod tests {
             ("AUTHOR", false),
             ("BASIC_AUTH", true),
         ] {
-            let mut object =
-                json!({"spec": {"template": {"containers": [{"env": [{"name": name, "value": "v"}]}]}}});
-            assert_eq!(redactor().object(&Resource::PODS, &mut object), hidden, "{name}");
+            let mut object = json!({"spec": {"template": {"containers": [{"env": [{"name": name, "value": "v"}]}]}}});
+            assert_eq!(
+                redactor().object(&Resource::PODS, &mut object),
+                hidden,
+                "{name}"
+            );
             assert_eq!(object.to_string().contains(HIDDEN), hidden, "{object}");
         }
     }
@@ -483,8 +544,14 @@ mod tests {
             {"name": "B_TOKEN", "value": "v"}]}});
         let redactor = redactor();
         redactor.object(&Resource::PODS, &mut object);
-        assert_eq!(object["spec"]["env"][0]["valueFrom"]["secretKeyRef"]["key"], "k");
-        assert_eq!(object["metadata"]["annotations"], json!({NAME: HIDDEN, "other": "kept"}));
+        assert_eq!(
+            object["spec"]["env"][0]["valueFrom"]["secretKeyRef"]["key"],
+            "k"
+        );
+        assert_eq!(
+            object["metadata"]["annotations"],
+            json!({NAME: HIDDEN, "other": "kept"})
+        );
         assert_eq!(redactor.counts()["last applied configurations"], 1);
         let untouched = json!({"metadata": {"annotations": {NAME: "{}"}}});
         let mut object = untouched.clone();
@@ -496,7 +563,10 @@ mod tests {
     fn secrets_keep_their_keys() {
         let mut secret = json!({"data": {"user": "YQ==", "pin": "Yg=="}, "type": "Opaque"});
         redactor().object(&Resource::SECRETS, &mut secret);
-        assert_eq!(secret, json!({"data": {"user": HIDDEN, "pin": HIDDEN}, "type": "Opaque"}));
+        assert_eq!(
+            secret,
+            json!({"data": {"user": HIDDEN, "pin": HIDDEN}, "type": "Opaque"})
+        );
         let mut empty = json!({"type": "Opaque"});
         assert!(!redactor().object(&Resource::SECRETS, &mut empty));
         assert_eq!(empty, json!({"type": "Opaque"}));
@@ -505,7 +575,10 @@ mod tests {
     fn check_lines(lines: &[&str], expected: &[&str]) {
         let redactor = redactor();
         let mut filter = redactor.lines();
-        let out: Vec<_> = lines.iter().map(|line| filter.line(line).into_owned()).collect();
+        let out: Vec<_> = lines
+            .iter()
+            .map(|line| filter.line(line).into_owned())
+            .collect();
         assert_eq!(out, expected);
     }
 
@@ -523,11 +596,25 @@ mod tests {
         ] {
             check_lines(&[kept], &[kept]);
         }
-        check_lines(&["authorization: Basic dXNlcjpwYXNz, x\n"], &["authorization: Basic ***HIDDEN***, x\n"]);
-        check_lines(&["to postgres://u:geheim@db/x\n"], &["to postgres://u:***HIDDEN***@db/x\n"]);
-        check_lines(&["t=eyJhbGciOiJI.eyJzdWIiOiIx.c2ln end"], &["t=***HIDDEN*** end"]);
         check_lines(
-            &["a -----BEGIN EC PRIVATE KEY-----\n", "MHcC\n", "-----END EC PRIVATE KEY-----\n", "b\n"],
+            &["authorization: Basic dXNlcjpwYXNz, x\n"],
+            &["authorization: Basic ***HIDDEN***, x\n"],
+        );
+        check_lines(
+            &["to postgres://u:geheim@db/x\n"],
+            &["to postgres://u:***HIDDEN***@db/x\n"],
+        );
+        check_lines(
+            &["t=eyJhbGciOiJI.eyJzdWIiOiIx.c2ln end"],
+            &["t=***HIDDEN*** end"],
+        );
+        check_lines(
+            &[
+                "a -----BEGIN EC PRIVATE KEY-----\n",
+                "MHcC\n",
+                "-----END EC PRIVATE KEY-----\n",
+                "b\n",
+            ],
             &["a ***HIDDEN***\n", "", "", "b\n"],
         );
         check_lines(
@@ -535,15 +622,31 @@ mod tests {
             &["k=***HIDDEN*** b"],
         );
         check_lines(
-            &["-----BEGIN PGP PRIVATE KEY BLOCK-----\n", "x\n", "-----END PGP PRIVATE KEY BLOCK----- c\n"],
+            &[
+                "-----BEGIN PGP PRIVATE KEY BLOCK-----\n",
+                "x\n",
+                "-----END PGP PRIVATE KEY BLOCK----- c\n",
+            ],
             &["***HIDDEN***\n", "", " c\n"],
         );
-        check_lines(&["-----BEGIN CERTIFICATE-----\n"], &["-----BEGIN CERTIFICATE-----\n"]);
-        let cut = ["-----BEGIN PRIVATE KEY-----\n"].into_iter().chain(["x\n"; 300]).collect::<Vec<_>>();
+        check_lines(
+            &["-----BEGIN CERTIFICATE-----\n"],
+            &["-----BEGIN CERTIFICATE-----\n"],
+        );
+        let cut = ["-----BEGIN PRIVATE KEY-----\n"]
+            .into_iter()
+            .chain(["x\n"; 300])
+            .collect::<Vec<_>>();
         let redactor = redactor();
         let mut filter = redactor.lines();
-        let left = cut.iter().filter(|line| !filter.line(line).is_empty()).count();
-        assert_eq!(left, 101, "a key without an end hides its beginning and 200 lines");
+        let left = cut
+            .iter()
+            .filter(|line| !filter.line(line).is_empty())
+            .count();
+        assert_eq!(
+            left, 101,
+            "a key without an end hides its beginning and 200 lines"
+        );
     }
 
     #[test]
@@ -554,9 +657,13 @@ mod tests {
         let mut map = json!({"data": {"a": "b"}, "other": "card=12"});
         redactor.object(&Resource::CONFIG_MAPS, &mut map);
         assert_eq!(map, json!({"data": {"a": HIDDEN}, "other": "***HIDDEN***"}));
-        let mut pod = json!({"spec": {"hosts": ["a", "b"], "env": [{"name": "PIN", "value": "1"}]}});
+        let mut pod =
+            json!({"spec": {"hosts": ["a", "b"], "env": [{"name": "PIN", "value": "1"}]}});
         redactor.object(&Resource::PODS, &mut pod);
-        assert_eq!(pod, json!({"spec": {"hosts": ["a", HIDDEN], "env": [{"name": "PIN", "value": HIDDEN}]}}));
+        assert_eq!(
+            pod,
+            json!({"spec": {"hosts": ["a", HIDDEN], "env": [{"name": "PIN", "value": HIDDEN}]}})
+        );
         assert_eq!(redactor.counts()["ConfigMap: data.*"], 1);
     }
 
@@ -592,12 +699,17 @@ mod tests {
             },
         });
         let redactor = redactor();
-        let mut document =
-            json!({"Definition": definition, "CustomAnnotations": {"a": format!("TOKEN={SECRET}")}});
+        let mut document = json!({"Definition": definition, "CustomAnnotations": {"a": format!("TOKEN={SECRET}")}});
         assert!(redactor.document(&mut document));
         let text = document.to_string();
         assert!(!text.contains(SECRET), "{text}");
-        for kept in ["user: me", "plugin-name", "DB_PASSWORD", "--api-token=", "curl"] {
+        for kept in [
+            "user: me",
+            "plugin-name",
+            "DB_PASSWORD",
+            "--api-token=",
+            "curl",
+        ] {
             assert!(text.contains(kept), "{kept}: {text}");
         }
         let counts = redactor.counts();
@@ -649,7 +761,10 @@ mod tests {
             json!({"spec": {"template": format!("<server><password>{S}</password></server>")}}),
         ] {
             let (object, hidden) = redacted(&Resource::PODS, &value);
-            assert!(hidden && object.to_string().contains(HIDDEN), "{value}: {object}");
+            assert!(
+                hidden && object.to_string().contains(HIDDEN),
+                "{value}: {object}"
+            );
             let encoded = BASE64_STANDARD.encode("-----BEGIN EC PRIV");
             assert!(!object.to_string().contains(S), "{object}");
             assert!(!object.to_string().contains(&encoded), "{object}");
@@ -691,28 +806,75 @@ mod tests {
     fn files_of_config_maps_keep_no_secret_in_any_format() {
         const S: &str = "hunter2-and-more";
         for (name, text, kept) in [
-            ("a.ini", format!("# a comment\n[db]\nuser = me\npassword = {S}\n"), "# a comment"),
-            ("a.conf", format!("user: me %\n{{{{ broken\npassword: {S}\n"), "user: me %"),
-            ("a.properties", format!("db.password={S}\ndb.user=me\n"), "db.user=me"),
-            ("netrc", format!("machine host\n  login me\n  password {S}\n"), "login me"),
-            (".netrc", format!("machine host login me password {S}\n"), "machine host"),
-            ("run.sh", format!("#!/bin/sh\nexport A_TOKEN=\"{S}\"\nx --password {S}\n"), "#!/bin/sh"),
-            ("settings.xml", format!("<server><id>i</id><password>{S}</password></server>"), "<id>i</id>"),
-            (".npmrc", format!("//registry/:_authToken={S}\nalways-auth=true\n"), "always-auth=true"),
+            (
+                "a.ini",
+                format!("# a comment\n[db]\nuser = me\npassword = {S}\n"),
+                "# a comment",
+            ),
+            (
+                "a.conf",
+                format!("user: me %\n{{{{ broken\npassword: {S}\n"),
+                "user: me %",
+            ),
+            (
+                "a.properties",
+                format!("db.password={S}\ndb.user=me\n"),
+                "db.user=me",
+            ),
+            (
+                "netrc",
+                format!("machine host\n  login me\n  password {S}\n"),
+                "login me",
+            ),
+            (
+                ".netrc",
+                format!("machine host login me password {S}\n"),
+                "machine host",
+            ),
+            (
+                "run.sh",
+                format!("#!/bin/sh\nexport A_TOKEN=\"{S}\"\nx --password {S}\n"),
+                "#!/bin/sh",
+            ),
+            (
+                "settings.xml",
+                format!("<server><id>i</id><password>{S}</password></server>"),
+                "<id>i</id>",
+            ),
+            (
+                ".npmrc",
+                format!("//registry/:_authToken={S}\nalways-auth=true\n"),
+                "always-auth=true",
+            ),
             (
                 "a.yaml",
-                format!("k: |\n  inner:\n    - password: {S}\nenv: [{{name: A_PASSWORD, value: {S}}}]\n"),
+                format!(
+                    "k: |\n  inner:\n    - password: {S}\nenv: [{{name: A_PASSWORD, value: {S}}}]\n"
+                ),
                 "inner",
             ),
-            ("a.json", format!(r#"{{"auths":{{"reg":{{"auth":"{S}"}}}}}}"#), "auths"),
+            (
+                "a.json",
+                format!(r#"{{"auths":{{"reg":{{"auth":"{S}"}}}}}}"#),
+                "auths",
+            ),
         ] {
             let (object, _) = redacted(&Resource::CONFIG_MAPS, &json!({"data": {name: text}}));
             let clean = object["data"][name].as_str().unwrap();
-            assert!(!clean.contains(S) && clean.contains(HIDDEN) && clean.contains(kept), "{name}: {clean}");
+            assert!(
+                !clean.contains(S) && clean.contains(HIDDEN) && clean.contains(kept),
+                "{name}: {clean}"
+            );
             let encoded = json!({"binaryData": {name: BASE64_STANDARD.encode(&text)}});
             let (object, _) = redacted(&Resource::CONFIG_MAPS, &encoded);
-            let content = BASE64_STANDARD.decode(object["binaryData"][name].as_str().unwrap()).unwrap();
-            assert_eq!(String::from_utf8(content).unwrap(), clean, "the same as in data");
+            let content = BASE64_STANDARD
+                .decode(object["binaryData"][name].as_str().unwrap())
+                .unwrap();
+            assert_eq!(
+                String::from_utf8(content).unwrap(),
+                clean,
+                "the same as in data"
+            );
         }
         let key = b"\xff\n-----BEGIN PRIVATE KEY-----\nx\n-----END PRIVATE KEY-----\n";
         let pem = BASE64_STANDARD.encode(&key[2..]);
@@ -720,9 +882,14 @@ mod tests {
             "picture": BASE64_STANDARD.encode(b"\xff\xd8")});
         let (object, _) = redacted(&Resource::CONFIG_MAPS, &json!({"binaryData": binary}));
         let files = &object["binaryData"];
-        assert_eq!((&files["password"], &files["bundle"]), (&json!(HIDDEN), &json!(HIDDEN)));
+        assert_eq!(
+            (&files["password"], &files["bundle"]),
+            (&json!(HIDDEN), &json!(HIDDEN))
+        );
         assert_eq!(files["picture"], "/9g=");
-        let key = BASE64_STANDARD.decode(files["tls.key"].as_str().unwrap()).unwrap();
+        let key = BASE64_STANDARD
+            .decode(files["tls.key"].as_str().unwrap())
+            .unwrap();
         assert_eq!(String::from_utf8(key).unwrap(), format!("{HIDDEN}\n"));
     }
 
@@ -755,12 +922,17 @@ mod tests {
             for entry in archive.entries().unwrap() {
                 let mut entry = entry.unwrap();
                 let path = entry.path().unwrap().display().to_string();
-                let Ok(before) = base::json::from_reader(&mut entry) else { continue };
+                let Ok(before) = base::json::from_reader(&mut entry) else {
+                    continue;
+                };
                 let resource = match path.contains("configmaps") {
                     true => &Resource::CONFIG_MAPS,
                     false => &Resource::PODS,
                 };
-                let items = before["items"].as_array().cloned().unwrap_or_else(|| vec![before]);
+                let items = before["items"]
+                    .as_array()
+                    .cloned()
+                    .unwrap_or_else(|| vec![before]);
                 for before in items {
                     let mut after = before.clone();
                     redactor().object(resource, &mut after);
@@ -802,7 +974,13 @@ mod tests {
 
     #[test]
     fn ordinary_values_are_kept() {
-        for text in ["--token=$TOKEN", "--token-file=/x", "TOKEN=true", "tokens and secrets", "a=b"] {
+        for text in [
+            "--token=$TOKEN",
+            "--token-file=/x",
+            "TOKEN=true",
+            "tokens and secrets",
+            "a=b",
+        ] {
             let mut value = json!({"args": [text], "env": [{"name": "TOKEN_FILE", "value": "/x"}]});
             let before = value.clone();
             assert!(!redactor().document(&mut value), "{text}");

@@ -19,8 +19,9 @@ const SECRET_WORDS: &str = "(?i)pass|pwd|auth|cred|cookie|secret|token|key";
 const HARMLESS_NAMES: &str =
     r"(?i)^(old)?pwd$|(^|[a-z_./-])pull[_-]?secrets?$|(^|[./-])auth(-tls|-proxy)?-secret$";
 /// Values that are switches and never secrets.
-const SWITCHES: [&str; 11] =
-    ["", "true", "false", "yes", "no", "on", "off", "none", "null", "enabled", "disabled"];
+const SWITCHES: [&str; 11] = [
+    "", "true", "false", "yes", "no", "on", "off", "none", "null", "enabled", "disabled",
+];
 /// Values that only refer to a secret: variables and templates that something expands later, and
 /// files. A random text in base64 may begin with a slash, but contains no dot.
 const REFERENCES: &str = concat!(
@@ -40,10 +41,18 @@ pub(super) struct Names {
 impl Names {
     /// The built-in rules, and patterns of other names.
     pub(super) fn new(more: Vec<Regex>) -> anyhow::Result<Self> {
-        let words = more.is_empty().then(|| Regex::new(SECRET_WORDS)).transpose()?;
+        let words = more
+            .is_empty()
+            .then(|| Regex::new(SECRET_WORDS))
+            .transpose()?;
         let mut secret = vec![Regex::new(SECRET_NAMES)?];
         secret.extend(more);
-        Ok(Self { secret, words, harmless: Regex::new(HARMLESS_NAMES)?, references: Regex::new(REFERENCES)? })
+        Ok(Self {
+            secret,
+            words,
+            harmless: Regex::new(HARMLESS_NAMES)?,
+            references: Regex::new(REFERENCES)?,
+        })
     }
 
     /// Whether a name suggests that its value is secret.
@@ -65,7 +74,8 @@ impl Names {
     /// Whether the value of a secret name may be a secret itself.
     pub(super) fn may_hide(&self, name: &str, value: &str) -> bool {
         // The plural with a number counts something: tokens of a model, Secrets of a quota.
-        let is_count = name.ends_with(['s', 'S']) && value.bytes().all(|byte| byte.is_ascii_digit());
+        let is_count =
+            name.ends_with(['s', 'S']) && value.bytes().all(|byte| byte.is_ascii_digit());
         let is_switch = SWITCHES.contains(&value.to_lowercase().as_str());
         value != HIDDEN && !is_switch && !is_count && !self.references.is_match(value)
     }

@@ -17,8 +17,14 @@ pub(super) const NAMELESS: [(&str, &str); 4] = [
         r#"(?i)\bauthorization["']?\s*[:=]\s*["']?(?:bearer|basic|token)\s+([^\s"',;]+)"#,
     ),
     (BEARER, r"(?i)\bbearer\s+([A-Za-z0-9._~+/-]{16,}=*)"),
-    ("web tokens", r"\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)"),
-    ("passwords in addresses", r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*:([^\s:/@]+)@"),
+    (
+        "web tokens",
+        r"\b(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",
+    ),
+    (
+        "passwords in addresses",
+        r"\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s:/@]*:([^\s:/@]+)@",
+    ),
 ];
 /// Name and value in any text: the first group is the name, the second its value.
 const ANYWHERE: [&str; 5] = [
@@ -93,7 +99,11 @@ impl Texts {
         kind: Kind,
         is_secret: impl Fn(&str, &str) -> bool,
     ) -> Cow<'t, str> {
-        let scripts = if kind == Kind::Script { &*self.scripts } else { &[] };
+        let scripts = if kind == Kind::Script {
+            &*self.scripts
+        } else {
+            &[]
+        };
         let patterns = self.anywhere.iter().chain(scripts);
         patterns.fold(Cow::Borrowed(text), |text, pattern| {
             substitute(text, pattern, |found| {
@@ -104,15 +114,24 @@ impl Texts {
     }
 
     /// Hides the secrets that follow flags of one letter, and those of `.netrc`.
-    pub(super) fn hide_arguments<'t>(&self, text: &'t str, is_secret: impl Fn(&str) -> bool) -> Cow<'t, str> {
+    pub(super) fn hide_arguments<'t>(
+        &self,
+        text: &'t str,
+        is_secret: impl Fn(&str) -> bool,
+    ) -> Cow<'t, str> {
         if !FLAGS.iter().any(|flag| text.contains(flag)) {
             return Cow::Borrowed(text);
         }
-        self.programs.iter().fold(Cow::Borrowed(text), |text, pattern| {
-            substitute(text, pattern, |found| {
-                found.get(1).filter(|value| is_secret(value.as_str())).map(|value| value.range())
+        self.programs
+            .iter()
+            .fold(Cow::Borrowed(text), |text, pattern| {
+                substitute(text, pattern, |found| {
+                    found
+                        .get(1)
+                        .filter(|value| is_secret(value.as_str()))
+                        .map(|value| value.range())
+                })
             })
-        })
     }
 
     /// Hides what `is_key` selects of the files in PEM that are encoded once more.
@@ -125,7 +144,10 @@ impl Texts {
             return text;
         }
         substitute(text, &self.encoded_pem, |found| {
-            found.get(0).filter(|text| is_key(text.as_str())).map(|text| text.range())
+            found
+                .get(0)
+                .filter(|text| is_key(text.as_str()))
+                .map(|text| text.range())
         })
     }
 }
@@ -148,7 +170,10 @@ pub(super) fn substitute<'t>(
 ) -> Cow<'t, str> {
     let mut clean = String::new();
     let mut end_of_last = 0;
-    for part in pattern.captures_iter(&text).filter_map(|found| secret(&found)) {
+    for part in pattern
+        .captures_iter(&text)
+        .filter_map(|found| secret(&found))
+    {
         clean.push_str(&text[end_of_last..part.start]);
         clean.push_str(HIDDEN);
         end_of_last = part.end;

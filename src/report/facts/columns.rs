@@ -77,9 +77,13 @@ impl FactColumn {
             Text(place) => text(facts, place).map(FactCell::from),
             Number(place) => number(place).map(FactCell::from),
             Rounded(place, by) => number(place).map(|number| (number / by).max(1.0).round().into()),
-            Sum(needed, places) => facts
-                .pointer(needed)
-                .map(|_| places.iter().filter_map(|place| number(place)).sum::<f64>().into()),
+            Sum(needed, places) => facts.pointer(needed).map(|_| {
+                places
+                    .iter()
+                    .filter_map(|place| number(place))
+                    .sum::<f64>()
+                    .into()
+            }),
             Derived(value) => value(facts),
         };
         let mut cell = cell.unwrap_or_default();
@@ -115,7 +119,10 @@ impl FactColumn {
     /// Its title in CSV, with the unit.
     pub(super) fn name(&self) -> String {
         let unit = self.unit.to_lowercase();
-        [&*self.key(), &unit].into_iter().filter(|part| !part.is_empty()).joined("_")
+        [&*self.key(), &unit]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .joined("_")
     }
 
     const fn of(mut self, unit: &'static str) -> Self {
@@ -126,13 +133,19 @@ impl FactColumn {
 
 impl From<f64> for FactCell {
     fn from(number: f64) -> Self {
-        Self { number: Some(number), ..Self::default() }
+        Self {
+            number: Some(number),
+            ..Self::default()
+        }
     }
 }
 
 impl From<String> for FactCell {
     fn from(text: String) -> Self {
-        Self { text, ..Self::default() }
+        Self {
+            text,
+            ..Self::default()
+        }
     }
 }
 
@@ -168,17 +181,30 @@ pub(super) const KINDS: [FactKind; 3] = [
 
 /// A column whose values should be equal on all nodes.
 const fn same(title: &'static str, sentence: &'static str, value: Of) -> FactColumn {
-    FactColumn { title, sentence, none: "unknown", baseline: Baseline::Majority, unit: "", value }
+    FactColumn {
+        title,
+        sentence,
+        none: "unknown",
+        baseline: Baseline::Majority,
+        unit: "",
+        value,
+    }
 }
 
 /// A column that is shown and never marked.
 const fn shown(title: &'static str, value: Of) -> FactColumn {
-    FactColumn { baseline: Baseline::Nothing, ..same(title, "", value) }
+    FactColumn {
+        baseline: Baseline::Nothing,
+        ..same(title, "", value)
+    }
 }
 
 /// A column whose numbers should be similar on all nodes.
 const fn number(title: &'static str, sentence: &'static str, floor: f64, value: Of) -> FactColumn {
-    FactColumn { baseline: Baseline::Median { floor }, ..same(title, sentence, value) }
+    FactColumn {
+        baseline: Baseline::Median { floor },
+        ..same(title, sentence, value)
+    }
 }
 
 const HOST: [FactColumn; 10] = [
@@ -187,26 +213,58 @@ const HOST: [FactColumn; 10] = [
         "run",
         Derived(|facts| {
             let version = text(facts, "/ansible_distribution_version").unwrap_or_default();
-            Some(format!("{} {version}", text(facts, "/ansible_distribution")?).trim_end().to_owned().into())
+            Some(
+                format!("{} {version}", text(facts, "/ansible_distribution")?)
+                    .trim_end()
+                    .to_owned()
+                    .into(),
+            )
         }),
     ),
     same("Kernel", "run kernel", Text("/ansible_kernel")),
     same("Arch", "have architecture", Text("/ansible_architecture")),
     same("CPUs", "have CPUs:", Text("/ansible_processor_vcpus")),
     // Rounded to a GiB: the kernel reserves a little, which varies.
-    same("Memory", "have memory of", Rounded("/ansible_memtotal_mb", 1024.0)).of("GiB"),
-    same("Disk", "have a root disk of", Rounded("/sonobuoy_folders/~1/size_total", (1 << 30) as f64))
-        .of("GiB"),
-    same("Runtime", "run", Text("/sonobuoy_node_info/containerRuntimeVersion")),
-    same("Kubelet", "run kubelet", Text("/sonobuoy_node_info/kubeletVersion")),
-    number("Clock", "have a clock that is off", 1.0, Number("/sonobuoy_clock_offset/seconds")).of("s"),
+    same(
+        "Memory",
+        "have memory of",
+        Rounded("/ansible_memtotal_mb", 1024.0),
+    )
+    .of("GiB"),
+    same(
+        "Disk",
+        "have a root disk of",
+        Rounded("/sonobuoy_folders/~1/size_total", (1 << 30) as f64),
+    )
+    .of("GiB"),
+    same(
+        "Runtime",
+        "run",
+        Text("/sonobuoy_node_info/containerRuntimeVersion"),
+    ),
+    same(
+        "Kubelet",
+        "run kubelet",
+        Text("/sonobuoy_node_info/kubeletVersion"),
+    ),
+    number(
+        "Clock",
+        "have a clock that is off",
+        1.0,
+        Number("/sonobuoy_clock_offset/seconds"),
+    )
+    .of("s"),
     shown("Uptime", Number("/ansible_uptime_seconds")).of("s"),
 ];
 
 const NETWORK: [FactColumn; 5] = [
     FactColumn {
         none: "nothing",
-        ..same("Failed", "fail at:", Derived(|facts| Some(failed(facts.as_object()?).into())))
+        ..same(
+            "Failed",
+            "fail at:",
+            Derived(|facts| Some(failed(facts.as_object()?).into())),
+        )
     },
     number(
         "DNS",
@@ -233,10 +291,19 @@ const NETWORK: [FactColumn; 5] = [
         "Aggregator",
         "are slow to reach the aggregator",
         50.0,
-        Sum("/aggregator/connect_ms", &["/aggregator/connect_ms", "/aggregator/handshake_ms"]),
+        Sum(
+            "/aggregator/connect_ms",
+            &["/aggregator/connect_ms", "/aggregator/handshake_ms"],
+        ),
     )
     .of("ms"),
-    number("Clock", "have a clock that is off", 1.0, Number("/clock/offset_seconds")).of("s"),
+    number(
+        "Clock",
+        "have a clock that is off",
+        1.0,
+        Number("/clock/offset_seconds"),
+    )
+    .of("s"),
 ];
 
 const LOGS: [FactColumn; 7] = [
@@ -253,10 +320,23 @@ const LOGS: [FactColumn; 7] = [
         "Critical",
         "log many critical entries",
         10.0,
-        Sum("/priorities", &["/priorities/emerg", "/priorities/alert", "/priorities/crit"]),
+        Sum(
+            "/priorities",
+            &["/priorities/emerg", "/priorities/alert", "/priorities/crit"],
+        ),
     ),
-    number("Errors", "log many errors", 100.0, Sum("/priorities", &["/priorities/err"])),
-    number("Warnings", "log many warnings", 1_000.0, Sum("/priorities", &["/priorities/warning"])),
+    number(
+        "Errors",
+        "log many errors",
+        100.0,
+        Sum("/priorities", &["/priorities/err"]),
+    ),
+    number(
+        "Warnings",
+        "log many warnings",
+        1_000.0,
+        Sum("/priorities", &["/priorities/warning"]),
+    ),
     number(
         "Units",
         "have errors of many units",

@@ -79,12 +79,16 @@ struct Spread {
 impl FactTables {
     /// Creates an empty set; `whole` compares all facts.
     pub(crate) fn new(whole: bool) -> Self {
-        Self { whole, ..Self::default() }
+        Self {
+            whole,
+            ..Self::default()
+        }
     }
 
     /// Only the table of a plugin, if one is chosen.
     pub(crate) fn only(mut self, plugin: Option<&str>) -> Self {
-        self.tables.retain(|_, table| plugin.is_none_or(|plugin| plugin == table.kind.plugin));
+        self.tables
+            .retain(|_, table| plugin.is_none_or(|plugin| plugin == table.kind.plugin));
         self
     }
 
@@ -95,17 +99,25 @@ impl FactTables {
         }
         let read = objects(content, |mut node| {
             if let Some(name) = node["metadata"]["name"].as_str() {
-                self.known.insert(name.to_owned(), node["status"]["nodeInfo"].take());
+                self.known
+                    .insert(name.to_owned(), node["status"]["nodeInfo"].take());
             }
             true
         });
-        read.unwrap_or_else(|error| log::debug!("the nodes of the snapshot cannot be read: {error}"));
+        read.unwrap_or_else(|error| {
+            log::debug!("the nodes of the snapshot cannot be read: {error}")
+        });
     }
 
     /// Fills in values from the snapshot that gatherers lack, since their pods have no account to query the cluster, and
     /// compares the nodes.
     pub(crate) fn complete(&mut self) {
-        for (node, row) in self.tables.get_mut(&0).into_iter().flat_map(|hosts| &mut hosts.rows) {
+        for (node, row) in self
+            .tables
+            .get_mut(&0)
+            .into_iter()
+            .flat_map(|hosts| &mut hosts.rows)
+        {
             let told = json!({ "sonobuoy_node_info": self.known.remove(node) });
             for (cell, column) in row.iter_mut().zip(KINDS[0].columns) {
                 if cell.text.is_empty() {
@@ -118,7 +130,12 @@ impl FactTables {
 
     /// Adds a file of a plugin, if it holds facts.
     pub(crate) fn see(&mut self, found: Delivered<'_>, content: &mut dyn Read) -> Result<()> {
-        let file = found.file.rsplit('/').next().filter(|_| found.is_result).unwrap_or_default();
+        let file = found
+            .file
+            .rsplit('/')
+            .next()
+            .filter(|_| found.is_result)
+            .unwrap_or_default();
         if KINDS.iter().any(|kind| kind.file == file) {
             let mut bytes = Vec::new();
             content.take(LIMIT).read_to_end(&mut bytes)?;
@@ -129,7 +146,9 @@ impl FactTables {
 
     /// Adds facts gathered on a node, as if from a file of this name.
     pub(crate) fn add_file(&mut self, node: &str, file: &str, content: &[u8]) {
-        let Some(at) = KINDS.iter().position(|kind| kind.file == file) else { return };
+        let Some(at) = KINDS.iter().position(|kind| kind.file == file) else {
+            return;
+        };
         let kind = &KINDS[at];
         let facts = (kind.read)(content);
         let table = self.tables.entry(at).or_insert_with(|| Table {
@@ -139,7 +158,13 @@ impl FactTables {
             spread: Vec::new(),
             all: ValueCounts::default(),
         });
-        table.rows.insert(node.to_owned(), kind.columns.iter().map(|column| column.cell(&facts)).collect());
+        table.rows.insert(
+            node.to_owned(),
+            kind.columns
+                .iter()
+                .map(|column| column.cell(&facts))
+                .collect(),
+        );
         if self.whole {
             table.all.add(node, &facts);
         }
@@ -149,7 +174,12 @@ impl FactTables {
     pub(crate) fn common(&self) -> BTreeMap<String, String> {
         let mut common = BTreeMap::new();
         for table in self.tables.values() {
-            for (at, column) in table.kind.columns.iter().enumerate().filter(|(_, column)| column.is_common())
+            for (at, column) in table
+                .kind
+                .columns
+                .iter()
+                .enumerate()
+                .filter(|(_, column)| column.is_common())
             {
                 let usual = majority(table.rows.values().map(|row| row[at].text.clone()))
                     .filter(|text| !text.is_empty());
@@ -163,14 +193,24 @@ impl FactTables {
     pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         for (kind, before) in &self.tables {
-            let Some(after) = after.tables.get(kind) else { continue };
+            let Some(after) = after.tables.get(kind) else {
+                continue;
+            };
             for (node, row) in &before.rows {
                 let cells = row.iter().zip(after.rows.get(node).into_iter().flatten());
                 for (column, (was, is)) in before.kind.columns.iter().zip(cells) {
                     if column.is_common() && was.text != is.text {
-                        let [was, is] =
-                            [was, is].map(|cell| if cell.text.is_empty() { column.none } else { &cell.text });
-                        changes.push(format!("{node}: {} {was} -> {is}", column.title.to_lowercase()));
+                        let [was, is] = [was, is].map(|cell| {
+                            if cell.text.is_empty() {
+                                column.none
+                            } else {
+                                &cell.text
+                            }
+                        });
+                        changes.push(format!(
+                            "{node}: {} {was} -> {is}",
+                            column.title.to_lowercase()
+                        ));
                     }
                 }
             }
@@ -192,15 +232,23 @@ impl Table {
                     None => continue,
                 },
                 Baseline::Median { floor } => {
-                    let mut known: Vec<_> =
-                        cells.filter_map(|(node, cell)| Some((cell.number?, &cell.text, node))).collect();
+                    let mut known: Vec<_> = cells
+                        .filter_map(|(node, cell)| Some((cell.number?, &cell.text, node)))
+                        .collect();
                     known.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
-                    let Some(last) = known.len().checked_sub(1) else { continue };
+                    let Some(last) = known.len().checked_sub(1) else {
+                        continue;
+                    };
                     let median = f64::midpoint(known[last / 2].0, known[last.div_ceil(2)].0);
                     let is_lowest = known[0].0.abs() > known[last].0.abs();
                     let (_, text, node) = known[if is_lowest { 0 } else { last }];
                     let (highest, node) = (text.clone(), node.clone());
-                    self.spread.push(Spread { column, median, highest, node });
+                    self.spread.push(Spread {
+                        column,
+                        median,
+                        highest,
+                        node,
+                    });
                     let limit = floor.max(median.abs() * ODD_FACTOR);
                     Box::new(move |cell| cell.number.is_some_and(|number| number.abs() > limit))
                 }
@@ -210,7 +258,11 @@ impl Table {
                 let cell = &mut row[at];
                 cell.odd = is_odd(cell);
                 if cell.odd {
-                    let value = if column.is_common() { cell.text.clone() } else { String::new() };
+                    let value = if column.is_common() {
+                        cell.text.clone()
+                    } else {
+                        String::new()
+                    };
                     odd.entry(value).or_default().push(node.clone());
                 }
             }
@@ -227,11 +279,19 @@ impl Table {
 impl FactColumn {
     /// A sentence about nodes with an odd value, whose verb agrees with their number.
     fn what(&self, value: &str, nodes: usize, all: usize) -> String {
-        let Self { sentence, none, title, .. } = self;
+        let Self {
+            sentence,
+            none,
+            title,
+            ..
+        } = self;
         let what = match value {
             _ if !self.is_common() => (*sentence).to_owned(),
             "" if *none != "unknown" => {
-                format!("do not {}", sentence.trim_end_matches(':').trim_end_matches(" at"))
+                format!(
+                    "do not {}",
+                    sentence.trim_end_matches(':').trim_end_matches(" at")
+                )
             }
             "" => format!("do not report: {}", title.to_lowercase()),
             value => format!("{sentence} {value}"),
@@ -263,7 +323,11 @@ impl FactTables {
         for (at, table) in tables.iter().enumerate() {
             if tables.len() > 1 {
                 let gap = if at > 0 { "\n" } else { "" };
-                writeln!(terminal.out, "{gap}{} ({})\n", table.kind.title, table.kind.plugin)?;
+                writeln!(
+                    terminal.out,
+                    "{gap}{} ({})\n",
+                    table.kind.title, table.kind.plugin
+                )?;
             }
             table.write(terminal)?;
             let own = json!({"whole": self.whole});
@@ -274,8 +338,11 @@ impl FactTables {
 
     /// The JSON document.
     pub(crate) fn json(&self) -> Result<Value> {
-        let facts: Value =
-            self.any()?.into_iter().map(|table| (table.kind.plugin, table.json(self.whole))).collect();
+        let facts: Value = self
+            .any()?
+            .into_iter()
+            .map(|table| (table.kind.plugin, table.json(self.whole)))
+            .collect();
         Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
     }
 
@@ -287,9 +354,24 @@ impl FactTables {
             csv(out, ["plugin", "key", "value", "nodes", "examples"])?;
             for table in tables {
                 for difference in table.all.differences() {
-                    for SharedValue { value, count, nodes } in &difference.values {
-                        let (value, count) = (value.as_deref().unwrap_or_default(), count.to_string());
-                        csv(out, [table.kind.plugin, &difference.key, value, &count, &nodes.join(" ")])?;
+                    for SharedValue {
+                        value,
+                        count,
+                        nodes,
+                    } in &difference.values
+                    {
+                        let (value, count) =
+                            (value.as_deref().unwrap_or_default(), count.to_string());
+                        csv(
+                            out,
+                            [
+                                table.kind.plugin,
+                                &difference.key,
+                                value,
+                                &count,
+                                &nodes.join(" "),
+                            ],
+                        )?;
                     }
                 }
             }
@@ -302,8 +384,10 @@ impl FactTables {
         let titles = table.kind.columns.iter().map(FactColumn::name);
         csv(out, once("node".into()).chain(titles))?;
         for (node, row) in &table.rows {
-            let cells =
-                row.iter().map(|cell| cell.number.map_or(cell.text.clone(), |number| number.to_string()));
+            let cells = row.iter().map(|cell| {
+                cell.number
+                    .map_or(cell.text.clone(), |number| number.to_string())
+            });
             csv(out, once(node.clone()).chain(cells))?;
         }
         Ok(())
@@ -313,7 +397,9 @@ impl FactTables {
 /// Writes a line of CSV.
 fn csv(out: &mut dyn Write, cells: impl IntoIterator<Item: AsRef<str>>) -> Result<()> {
     let quoted = cells.into_iter().map(|cell| match cell.as_ref() {
-        cell if cell.contains(['"', ',', '\n', '\r']) => format!("\"{}\"", cell.replace('"', "\"\"")),
+        cell if cell.contains(['"', ',', '\n', '\r']) => {
+            format!("\"{}\"", cell.replace('"', "\"\""))
+        }
         cell => cell.to_owned(),
     });
     Ok(writeln!(out, "{}", quoted.joined(","))?)
@@ -338,13 +424,30 @@ impl Table {
     /// What text and page say about the table.
     pub(crate) fn values(&self) -> Value {
         let spread = self.spread.iter().filter(|_| self.rows.len() > 1);
-        let spread = spread.map(|Spread { column, median, highest, node }| {
-            // Offsets deviate in both directions.
-            let most = if highest.starts_with(['+', '-']) { "furthest" } else { "highest" };
-            format!("{}: median {}, {most} {highest} ({node})", column.title, column.text(*median))
-        });
+        let spread = spread.map(
+            |Spread {
+                 column,
+                 median,
+                 highest,
+                 node,
+             }| {
+                // Offsets deviate in both directions.
+                let most = if highest.starts_with(['+', '-']) {
+                    "furthest"
+                } else {
+                    "highest"
+                };
+                format!(
+                    "{}: median {}, {most} {highest} ({node})",
+                    column.title,
+                    column.text(*median)
+                )
+            },
+        );
         let differences = self.all.differences();
-        let differences = differences.iter().map(|one| json!({"key": one.key, "values": one.sentence()}));
+        let differences = differences
+            .iter()
+            .map(|one| json!({"key": one.key, "values": one.sentence()}));
         json!({
             "title": self.kind.title, "plugin": self.kind.plugin, "odd": self.odd,
             "spread": list(spread), "differences": list(differences),
@@ -355,9 +458,17 @@ impl Table {
     fn json(&self, whole: bool) -> Value {
         let nodes = self.rows.iter().map(|(node, row)| {
             let cells = self.kind.columns.iter().zip(row);
-            (node, cells.map(|(column, cell)| (column.key(), &*cell.text)).collect::<Value>())
+            (
+                node,
+                cells
+                    .map(|(column, cell)| (column.key(), &*cell.text))
+                    .collect::<Value>(),
+            )
         });
-        let spread = self.spread.iter().map(|spread| (spread.column.key(), json!(spread)));
+        let spread = self
+            .spread
+            .iter()
+            .map(|spread| (spread.column.key(), json!(spread)));
         let (nodes, spread): (Value, Value) = (nodes.collect(), spread.collect());
         let mut document = json!({"nodes": nodes, "odd": self.odd, "spread": spread});
         if whole {
@@ -372,15 +483,17 @@ impl ValueDifference {
     /// `60 on 298 nodes; 10 on 2: n1, n2`.
     fn sentence(&self) -> String {
         let told = self.values.iter().enumerate().map(|(at, shared)| {
-            let value =
-                shared.value.as_deref().map_or("none", |value| if value.is_empty() { "\"\"" } else { value });
+            let value = shared.value.as_deref().map_or("none", |value| {
+                if value.is_empty() { "\"\"" } else { value }
+            });
             let nodes = match &shared.nodes[..] {
                 nodes if at > 0 && !nodes.is_empty() => format!(": {}", named(nodes, shared.count)),
                 _ => String::new(),
             };
             format!("{value} on {}{nodes}", count(shared.count, "node"))
         });
-        let more = (self.others > 0).then(|| format!("other values on {}", count(self.others, "node")));
+        let more =
+            (self.others > 0).then(|| format!("other values on {}", count(self.others, "node")));
         told.chain(more).joined("; ")
     }
 }
@@ -504,13 +617,22 @@ impl ValueCounts {
             }
             let ValueDifference { values, others, .. } = self.keys.entry(key).or_default();
             let has_room = values.len() < VALUES;
-            match values.iter_mut().find(|shared| shared.value.as_ref() == Some(&text)) {
+            match values
+                .iter_mut()
+                .find(|shared| shared.value.as_ref() == Some(&text))
+            {
                 Some(shared) => {
                     shared.count += 1;
-                    shared.nodes.extend((shared.nodes.len() < NAMED).then(|| node.to_owned()));
+                    shared
+                        .nodes
+                        .extend((shared.nodes.len() < NAMED).then(|| node.to_owned()));
                 }
                 None if has_room => {
-                    values.push(SharedValue { value: Some(text), count: 1, nodes: vec![node.to_owned()] });
+                    values.push(SharedValue {
+                        value: Some(text),
+                        count: 1,
+                        nodes: vec![node.to_owned()],
+                    });
                 }
                 None => *others += 1,
             }
@@ -519,18 +641,27 @@ impl ValueCounts {
 
     /// Collects the comparable leaves below a path.
     fn walk(&mut self, path: &str, value: &Value, leaves: &mut BTreeMap<String, String>) {
-        let is_list = value.as_array().is_some_and(|list| !list.iter().any(Value::is_object));
+        let is_list = value
+            .as_array()
+            .is_some_and(|list| !list.iter().any(Value::is_object));
         let Some(parts) = parts(value).filter(|_| !is_list) else {
-            leaves.insert(path.trim_start_matches('.').into(), visible::cut(&text(value), SHOWN).into());
+            leaves.insert(
+                path.trim_start_matches('.').into(),
+                visible::cut(&text(value), SHOWN).into(),
+            );
             return;
         };
         for (step, part) in parts {
             let random = random(&step);
-            let path = format!("{path}{}", random.map_or(step.clone(), |at| format!("{}*", &step[..at])));
+            let path = format!(
+                "{path}{}",
+                random.map_or(step.clone(), |at| format!("{}*", &step[..at]))
+            );
             if random.is_none() && !is_volatile(step.trim_matches(['.', '[', ']', '"'])) {
                 self.walk(&path, part, leaves);
             } else if self.volatile.len() < KEYS {
-                self.volatile.insert(path.trim_start_matches('.').to_owned());
+                self.volatile
+                    .insert(path.trim_start_matches('.').to_owned());
             }
         }
     }
@@ -538,10 +669,22 @@ impl ValueCounts {
     /// The differences, those with few odd nodes first.
     fn differences(&self) -> Vec<ValueDifference> {
         let all = self.keys.iter().map(|(key, counted)| {
-            let mut found = ValueDifference { key: key.clone(), ..counted.clone() };
-            let count =
-                self.nodes - counted.others - counted.values.iter().map(|shared| shared.count).sum::<u64>();
-            found.values.extend((count > 0).then(|| SharedValue { value: None, count, nodes: Vec::new() }));
+            let mut found = ValueDifference {
+                key: key.clone(),
+                ..counted.clone()
+            };
+            let count = self.nodes
+                - counted.others
+                - counted
+                    .values
+                    .iter()
+                    .map(|shared| shared.count)
+                    .sum::<u64>();
+            found.values.extend((count > 0).then(|| SharedValue {
+                value: None,
+                count,
+                nodes: Vec::new(),
+            }));
             found.values.sort_by_key(|shared| Reverse(shared.count));
             found
         });
@@ -552,7 +695,10 @@ impl ValueCounts {
 }
 
 fn is_volatile(part: &str) -> bool {
-    let part = part.strip_prefix("ansible_").or_else(|| part.strip_prefix("sonobuoy_")).unwrap_or(part);
+    let part = part
+        .strip_prefix("ansible_")
+        .or_else(|| part.strip_prefix("sonobuoy_"))
+        .unwrap_or(part);
     VOLATILE.binary_search(&part).is_ok() || PREFIXES.iter().any(|prefix| part.starts_with(prefix))
 }
 
@@ -578,17 +724,35 @@ const NAMES: [&str; 4] = ["mount", "name", "server", "device"];
 /// The parts of an object or a list by their step in a path: `.field`, `[name]` if all elements have names, else `[0]`;
 /// `None` for a value without parts.
 pub(super) fn parts(value: &Value) -> Option<BTreeMap<String, &Value>> {
-    let is_simple = |key: &str| key.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
-    let field = |key: &String| if is_simple(key) { format!(".{key}") } else { format!("[{}]", json!(key)) };
-    let named =
-        |element: &Value| NAMES.iter().find_map(|name| Some(format!("[{}]", element.get(name)?.as_str()?)));
+    let is_simple = |key: &str| {
+        key.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+    };
+    let field = |key: &String| {
+        if is_simple(key) {
+            format!(".{key}")
+        } else {
+            format!("[{}]", json!(key))
+        }
+    };
+    let named = |element: &Value| {
+        NAMES
+            .iter()
+            .find_map(|name| Some(format!("[{}]", element.get(name)?.as_str()?)))
+    };
     match value {
         Value::Object(map) => Some(map.iter().map(|(key, value)| (field(key), value)).collect()),
         Value::Array(list) => {
-            let by_name: Option<BTreeMap<_, _>> =
-                list.iter().map(|element| Some((named(element)?, element))).collect();
+            let by_name: Option<BTreeMap<_, _>> = list
+                .iter()
+                .map(|element| Some((named(element)?, element)))
+                .collect();
             let by_index = || (0..).map(|at| format!("[{at}]")).zip(list).collect();
-            Some(by_name.filter(|named| named.len() == list.len()).unwrap_or_else(by_index))
+            Some(
+                by_name
+                    .filter(|named| named.len() == list.len())
+                    .unwrap_or_else(by_index),
+            )
         }
         _ => None,
     }

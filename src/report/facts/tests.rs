@@ -13,7 +13,11 @@ fn facts(kernels: &[&str]) -> FactTables {
             "ansible_processor_vcpus": 4, "ansible_memtotal_mb": 16_000, "ansible_uptime_seconds": at * 100,
             "sonobuoy_node_info": {"kubeletVersion": "v1.34.2, \"x\""},
         }});
-        facts.add_file(&format!("n{at}"), crate::layout::HOST_FACTS, document.to_string().as_bytes());
+        facts.add_file(
+            &format!("n{at}"),
+            crate::layout::HOST_FACTS,
+            document.to_string().as_bytes(),
+        );
     }
     facts.complete();
     facts.whole = false;
@@ -27,15 +31,29 @@ fn written(write: impl FnOnce(&mut Vec<u8>) -> anyhow::Result<()>) -> String {
 }
 
 fn text(facts: &FactTables) -> String {
-    written(|out| facts.write_text(&mut TextOutput { look: Look::default(), out }))
+    written(|out| {
+        facts.write_text(&mut TextOutput {
+            look: Look::default(),
+            out,
+        })
+    })
 }
 
 #[test]
 fn rare_values_are_marked() {
     let text = text(&facts(&["6.1", "6.1", "5.4", "6.1"]));
-    assert!(text.starts_with("NODE  OS         KERNEL  ARCH  CPUS  MEMORY"), "{text}");
-    assert!(text.contains("\nn2    Debian 12  5.4 *   -     4     16 GiB"), "{text}");
-    assert!(text.ends_with("\n\n* differs from most nodes:\n1 of 4 nodes runs kernel 5.4: n2\n"), "{text}");
+    assert!(
+        text.starts_with("NODE  OS         KERNEL  ARCH  CPUS  MEMORY"),
+        "{text}"
+    );
+    assert!(
+        text.contains("\nn2    Debian 12  5.4 *   -     4     16 GiB"),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("\n\n* differs from most nodes:\n1 of 4 nodes runs kernel 5.4: n2\n"),
+        "{text}"
+    );
     // Without a majority nothing is odd, and uptimes never are.
     assert!(!super::tests::text(&facts(&["6.1", "5.4"])).contains('*'));
     assert!(FactTables::default().json().is_err());
@@ -49,18 +67,34 @@ fn facts_are_machine_readable() {
         csv.lines().next(),
         Some("node,os,kernel,arch,cpus,memory_gib,disk_gib,runtime,kubelet,clock_s,uptime_s")
     );
-    assert_eq!(csv.lines().nth(1), Some("n0,Debian 12,6.1,,4,16,,,\"v1.34.2, \"\"x\"\"\",,0"));
+    assert_eq!(
+        csv.lines().nth(1),
+        Some("n0,Debian 12,6.1,,4,16,,,\"v1.34.2, \"\"x\"\"\",,0")
+    );
     facts.whole = true;
     let json = facts.json().unwrap();
     let host = &json["facts"]["host-facts"];
-    assert_eq!((&host["nodes"]["n2"]["kernel"], &host["odd"][0]["nodes"]), (&json!("5.4"), &json!(["n2"])));
+    assert_eq!(
+        (&host["nodes"]["n2"]["kernel"], &host["odd"][0]["nodes"]),
+        (&json!("5.4"), &json!(["n2"]))
+    );
     assert_eq!(host["differences"][0]["key"], "ansible_kernel");
     assert_eq!(host["notCompared"], json!(["ansible_uptime_seconds"]));
     let csv = written(|out| facts.write_csv(out));
-    assert_eq!(csv.lines().nth(2), Some("host-facts,ansible_kernel,5.4,1,n2"), "{csv}");
+    assert_eq!(
+        csv.lines().nth(2),
+        Some("host-facts,ansible_kernel,5.4,1,n2"),
+        "{csv}"
+    );
     let text = text(&facts);
-    assert!(text.contains("\n  ansible_kernel: 6.1 on 2 nodes; 5.4 on 1 node: n2\n"), "{text}");
-    assert!(text.contains("always differ (times, counters, addresses): ansible_uptime_seconds\n"), "{text}");
+    assert!(
+        text.contains("\n  ansible_kernel: 6.1 on 2 nodes; 5.4 on 1 node: n2\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("always differ (times, counters, addresses): ansible_uptime_seconds\n"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -70,16 +104,23 @@ fn changed_facts_of_a_node_differ() {
 }
 
 fn see(facts: &mut FactTables, plugin: &str, node: &str, file: &str, text: &str) {
-    let found = Delivered { plugin, node, file, is_result: true };
+    let found = Delivered {
+        plugin,
+        node,
+        file,
+        is_result: true,
+    };
     facts.see(found, &mut text.as_bytes()).unwrap();
 }
 
 #[test]
 fn connectivity_and_logs_are_tables() {
     let mut facts = FactTables::new(false);
-    for (node, connect, offset, errors) in
-        [("n1", 1.0, 0.01, 5), ("n2", 2.0, -0.02, 0), ("n3", 400.0, 341.2, 900)]
-    {
+    for (node, connect, offset, errors) in [
+        ("n1", 1.0, 0.01, 5),
+        ("n2", 2.0, -0.02, 0),
+        ("n3", 400.0, 341.2, 900),
+    ] {
         let status = if offset > 1.0 { FAILED } else { "passed" };
         see(
             &mut facts,
@@ -121,7 +162,10 @@ fn connectivity_and_logs_are_tables() {
         assert!(text.contains(line), "{line}\n{text}");
     }
     let error = facts.write_csv(&mut Vec::new()).unwrap_err().to_string();
-    assert_eq!(error, "CSV is one table; choose with --plugin one of network, systemd-logs");
+    assert_eq!(
+        error,
+        "CSV is one table; choose with --plugin one of network, systemd-logs"
+    );
 }
 
 #[test]
@@ -153,9 +197,14 @@ fn naturally_varying_facts_are_not_compared() {
         ]
     );
     let differences = keys.differences();
-    let told: Vec<_> =
-        differences.iter().map(|difference| (&*difference.key, difference.values.len())).collect();
-    assert_eq!(told, [("sonobuoy_sysctl[\"vm.swappiness\"]", 2), ("list", 3)]);
+    let told: Vec<_> = differences
+        .iter()
+        .map(|difference| (&*difference.key, difference.values.len()))
+        .collect();
+    assert_eq!(
+        told,
+        [("sonobuoy_sysctl[\"vm.swappiness\"]", 2), ("list", 3)]
+    );
     assert_eq!(differences[0].values[1].nodes, ["n3"]);
 }
 
@@ -164,11 +213,20 @@ fn many_values_are_bounded() {
     let mut keys = ValueCounts::default();
     let only = |node: i32| if node == 7 { json!(true) } else { json!({}) };
     for node in 0..100 {
-        keys.add(&format!("n{node}"), &json!({"errors": node, "only": only(node)}));
+        keys.add(
+            &format!("n{node}"),
+            &json!({"errors": node, "only": only(node)}),
+        );
     }
     let differences = keys.differences();
     assert_eq!(differences[0].key, "only");
-    assert_eq!((differences[0].values[0].value.as_deref(), differences[0].values[0].count), (None, 99));
+    assert_eq!(
+        (
+            differences[0].values[0].value.as_deref(),
+            differences[0].values[0].count
+        ),
+        (None, 99)
+    );
     let errors = &differences[1];
     assert_eq!((errors.values.len(), errors.others), (VALUES, 92));
 }

@@ -64,17 +64,31 @@ const ALL_ROWS: u64 = 10_000;
 const MANY_ROWS: u64 = 1_000;
 
 /// Writes the page; `earlier` are the runs of its trend, this one included.
-pub(crate) fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn write(
+    report: &Report<'_>,
+    earlier: Option<&Many>,
+    out: &mut dyn Write,
+) -> Result<()> {
     let plugins = report.by_severity();
     let not_passed: Vec<&str> = plugins
         .iter()
         .filter(|plugin| plugin.outcome() != Outcome::Passed)
         .map(|plugin| plugin.name)
         .collect();
-    let errors = report.health.as_ref().and_then(|health| health.error_summary.get("Errors"));
+    let errors = report
+        .health
+        .as_ref()
+        .and_then(|health| health.error_summary.get("Errors"));
     let digest = Digest::read(report, &plugins)?;
-    let sections = plugins.iter().zip(&digest.lists).map(|(plugin, tests)| section(report, plugin, tests));
-    let file = report.archive.rsplit('/').next().filter(|name| !name.is_empty());
+    let sections = plugins
+        .iter()
+        .zip(&digest.lists)
+        .map(|(plugin, tests)| section(report, plugin, tests));
+    let file = report
+        .archive
+        .rsplit('/')
+        .next()
+        .filter(|name| !name.is_empty());
     frame(
         &json!({
             "above": "Sonobuoy results", "headline": report.headline(), "class": report.status,
@@ -105,8 +119,13 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
         none if none.is_empty() => "No test changed".into(),
         told => told,
     };
-    let failing = kinds.first().is_some_and(|(kind, _)| *kind == ChangeKind::NewlyFailing);
-    let objects = diff.objects.as_ref().map(|objects| as_file(|terminal| objects.write_text(terminal)));
+    let failing = kinds
+        .first()
+        .is_some_and(|(kind, _)| *kind == ChangeKind::NewlyFailing);
+    let objects = diff
+        .objects
+        .as_ref()
+        .map(|objects| as_file(|terminal| objects.write_text(terminal)));
     let page = json!({
         "above": "Sonobuoy, two runs compared", "headline": headline,
         "class": if failing { "failed" } else { "passed" },
@@ -123,7 +142,9 @@ pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let titles = rows.next().unwrap_or_default();
     let rows = rows.map(|row| {
         let class = |text: &str| words.into_iter().find(|word| text.ends_with(word));
-        let cells = row[1..].iter().map(|text| json!({"class": class(text), "text": text}));
+        let cells = row[1..]
+            .iter()
+            .map(|text| json!({"class": class(text), "text": text}));
         json!({"label": row[0], "cells": list(cells)})
     });
     let page = json!({
@@ -146,7 +167,10 @@ fn frame(page: &Value, out: &mut dyn Write) -> Result<()> {
 
 /// What the page's policy calls an element with this text, which begins on its second line.
 fn content_hash(text: &str) -> String {
-    format!("sha256-{}", BASE64_STANDARD.encode(base::sha256(format!("\n{text}"))))
+    format!(
+        "sha256-{}",
+        BASE64_STANDARD.encode(base::sha256(format!("\n{text}")))
+    )
 }
 
 fn share((status, count): (&str, u64)) -> Value {
@@ -154,7 +178,11 @@ fn share((status, count): (&str, u64)) -> Value {
 }
 
 fn section(report: &Report<'_>, plugin: &PluginReport<'_>, tests: &TestList) -> Value {
-    let known = plugin.counts.shares().filter(|(status, _)| *status != OTHER).map(share);
+    let known = plugin
+        .counts
+        .shares()
+        .filter(|(status, _)| *status != OTHER)
+        .map(share);
     let custom = plugin
         .counts
         .0
@@ -197,10 +225,14 @@ fn health(report: &Report<'_>) -> Option<Value> {
     let health = report.health.as_ref()?;
     let parts = [("Nodes", &health.node_health), ("Pods", &health.pod_health)];
     let kinds = health.error_summary.iter().map(|(kind, files)| {
-        let mut files: Vec<_> =
-            files.iter().filter(|(file, lines)| **lines > 0 && !names::is_own_log(file)).collect();
+        let mut files: Vec<_> = files
+            .iter()
+            .filter(|(file, lines)| **lines > 0 && !names::is_own_log(file))
+            .collect();
         files.sort_by_key(|(_, lines)| std::cmp::Reverse(**lines));
-        let files = files.into_iter().map(|(file, lines)| json!({"file": file, "lines": lines}));
+        let files = files
+            .into_iter()
+            .map(|(file, lines)| json!({"file": file, "lines": lines}));
         json!({"kind": kind, "files": list(files)})
     });
     Some(json!({
@@ -215,28 +247,38 @@ fn node_class(node: &NodeReport) -> &'static str {
 
 /// Nodes against plugins, if any plugin ran on nodes: a table for few, a picture for many.
 fn node_matrix(plugins: &[&PluginReport<'_>]) -> Option<Value> {
-    let plugins: Vec<_> = plugins.iter().filter(|plugin| !plugin.nodes.is_empty()).collect();
+    let plugins: Vec<_> = plugins
+        .iter()
+        .filter(|plugin| !plugin.nodes.is_empty())
+        .collect();
     // The nodes with their result per plugin; the index in the list is the index in the picture.
     let mut matrix = BTreeMap::<&str, Vec<Option<&NodeReport>>>::new();
     for (at, plugin) in plugins.iter().enumerate() {
         for node in &plugin.nodes {
-            matrix.entry(&node.name).or_insert_with(|| vec![None; plugins.len()])[at] = Some(node);
+            matrix
+                .entry(&node.name)
+                .or_insert_with(|| vec![None; plugins.len()])[at] = Some(node);
         }
     }
     let title = count(matrix.len(), "node");
     if matrix.len() > MAX_TABLE_NODES {
         let pictures = plugins.iter().enumerate().map(|(at, plugin)| {
-            let squares = matrix.values().map(|cells| cells[at].map_or("none", node_class));
+            let squares = matrix
+                .values()
+                .map(|cells| cells[at].map_or("none", node_class));
             picture(plugin, squares)
         });
         // The names of the squares, for the script.
         let names = matrix.keys().copied().joined("\n");
         return Some(json!({"title": title, "pictures": list(pictures), "names": names}));
     }
-    let columns = plugins.iter().map(|plugin| json!({"id": of_plugin(plugin), "name": plugin.name}));
+    let columns = plugins
+        .iter()
+        .map(|plugin| json!({"id": of_plugin(plugin), "name": plugin.name}));
     let rows = matrix.iter().map(|(name, cells)| {
-        let cells =
-            cells.iter().map(|node| json!({"class": node.map(node_class), "text": node.map(summary)}));
+        let cells = cells
+            .iter()
+            .map(|node| json!({"class": node.map(node_class), "text": node.map(summary)}));
         json!({"id": anchor("node", &[name]), "name": name, "cells": list(cells)})
     });
     (!matrix.is_empty())
@@ -252,11 +294,18 @@ fn summary(node: &NodeReport) -> String {
         .filter(|(status, _)| ![PASSED, SKIPPED].contains(&status.as_str()))
         .map(|(status, count)| format!("{} {status}", number(*count)))
         .joined(", ");
-    if worth.is_empty() { node.status.clone() } else { worth }
+    if worth.is_empty() {
+        node.status.clone()
+    } else {
+        worth
+    }
 }
 
 /// One square per node, at the same position for every plugin, and one path per colour.
-fn picture(plugin: &PluginReport<'_>, squares: impl ExactSizeIterator<Item = &'static str>) -> Value {
+fn picture(
+    plugin: &PluginReport<'_>,
+    squares: impl ExactSizeIterator<Item = &'static str>,
+) -> Value {
     let all = squares.len();
     let across = all.min(ACROSS);
     let mut paths = BTreeMap::<&str, (String, u64)>::new();
@@ -267,7 +316,15 @@ fn picture(plugin: &PluginReport<'_>, squares: impl ExactSizeIterator<Item = &'s
         *count += 1;
     }
     let told = paths.iter().map(|(class, (_, count))| {
-        format!("{} {}", number(*count), if *class == "none" { "did not run" } else { class })
+        format!(
+            "{} {}",
+            number(*count),
+            if *class == "none" {
+                "did not run"
+            } else {
+                class
+            }
+        )
     });
     json!({
         "class": plugin_class(plugin), "id": of_plugin(plugin), "name": plugin.name, "across": across,
@@ -285,8 +342,14 @@ fn said(plugin: &PluginReport<'_>) -> Vec<Value> {
         (Outcome::Passed, ["passed, with other results than most"; 2]),
     ];
     let told = groups.into_iter().filter_map(|(verdict, [one, many])| {
-        let is_odd = |node: &&NodeReport| verdict != Outcome::Passed || plugin.odd_nodes.contains(&node.name);
-        let nodes = plugin.nodes.iter().filter(|node| node.outcome() == verdict).filter(is_odd);
+        let is_odd = |node: &&NodeReport| {
+            verdict != Outcome::Passed || plugin.odd_nodes.contains(&node.name)
+        };
+        let nodes = plugin
+            .nodes
+            .iter()
+            .filter(|node| node.outcome() == verdict)
+            .filter(is_odd);
         let names: Vec<_> = nodes.map(|node| &node.name).collect();
         let words = if names.len() == 1 { one } else { many };
         let text = format!("{} of {all} {words}", number(names.len()));
@@ -298,9 +361,15 @@ fn said(plugin: &PluginReport<'_>) -> Vec<Value> {
 /// Durations, if any is known: a timeline of plugins and nodes, and the slowest tests.
 fn time(report: &Report<'_>, digest: &Digest) -> Option<Value> {
     let seconds = |test: &Value| test["seconds"].as_f64().unwrap_or_default();
-    let longest = digest.slowest.first().map_or(1.0, |test| seconds(test).max(1e-9));
+    let longest = digest
+        .slowest
+        .first()
+        .map_or(1.0, |test| seconds(test).max(1e-9));
     let share = |test: &Value| (100.0 * seconds(test) / longest).round();
-    let slowest = digest.slowest.iter().map(|test| json!({"test": test, "share": share(test)}));
+    let slowest = digest
+        .slowest
+        .iter()
+        .map(|test| json!({"test": test, "share": share(test)}));
     let timeline = timeline(report);
     (timeline.is_some() || !digest.slowest.is_empty())
         .then(|| json!({"timeline": timeline, "slowest": list(slowest)}))
@@ -310,18 +379,40 @@ fn time(report: &Report<'_>, digest: &Digest) -> Option<Value> {
 fn timeline(report: &Report<'_>) -> Option<Value> {
     let mut bars = Vec::new();
     for plugin in &report.plugins {
-        let Some(span) = plugin.duration else { continue };
+        let Some(span) = plugin.duration else {
+            continue;
+        };
         bars.push(("", plugin.name, plugin_class(plugin), span));
-        for node in plugin.nodes.iter().filter(|_| (2..=NODES).contains(&plugin.nodes.len())) {
-            let failed = |arrival: &Arrival| arrival.node == node.name && !arrival.failed.is_empty();
-            let class = if plugin.arrivals.iter().any(failed) { "failed" } else { "node" };
-            bars.extend(node.duration.map(|span| ("\u{a0}\u{a0}", &*node.name, class, span)));
+        for node in plugin
+            .nodes
+            .iter()
+            .filter(|_| (2..=NODES).contains(&plugin.nodes.len()))
+        {
+            let failed =
+                |arrival: &Arrival| arrival.node == node.name && !arrival.failed.is_empty();
+            let class = if plugin.arrivals.iter().any(failed) {
+                "failed"
+            } else {
+                "node"
+            };
+            bars.extend(
+                node.duration
+                    .map(|span| ("\u{a0}\u{a0}", &*node.name, class, span)),
+            );
         }
     }
     let run = report.duration.filter(|_| !bars.is_empty());
     let whole = Period::around(bars.iter().map(|(.., span)| *span).chain(run))?;
     let all = whole.seconds();
-    let x = |time: SystemTime| LEFT + (WIDTH - LEFT) * Period { from: whole.from, to: time }.seconds() / all;
+    let x = |time: SystemTime| {
+        LEFT + (WIDTH - LEFT)
+            * Period {
+                from: whole.from,
+                to: time,
+            }
+            .seconds()
+            / all
+    };
     let ticks = [0.0, 0.25, 0.5, 0.75]
         .map(|share: f64| json!({"at": LEFT + (WIDTH - LEFT) * share, "seconds": all * share}));
     let placed = bars.iter().enumerate().map(|(at, (indent, name, class, span))| {
@@ -385,8 +476,14 @@ impl Digest {
         // Of several tests with one name the later are numbered.
         let mut anchors = HashMap::<String, u32>::new();
         let mut next_anchor = |case: &Case<'_>| {
-            let of = anchor("t", &[case.plugin, case.node.unwrap_or_default(), case.name]);
-            let nth = anchors.entry(of.clone()).and_modify(|nth| *nth += 1).or_insert(1);
+            let of = anchor(
+                "t",
+                &[case.plugin, case.node.unwrap_or_default(), case.name],
+            );
+            let nth = anchors
+                .entry(of.clone())
+                .and_modify(|nth| *nth += 1)
+                .or_insert(1);
             if *nth == 1 { of } else { format!("{of}-{nth}") }
         };
         // The number of the card of each test and cause.
@@ -398,14 +495,18 @@ impl Digest {
                 let (mut is_card, mut is_chip) = (false, false);
                 let is_listed = list.rows < ROWS.min(ALL_ROWS - listed);
                 let mut id = is_listed.then(|| next_anchor(case));
-                if let Some(at) = [FAILED, UNKNOWN].iter().position(|class| *class == column(case.status)) {
+                if let Some(at) = [FAILED, UNKNOWN]
+                    .iter()
+                    .position(|class| *class == column(case.status))
+                {
                     let cause = case.add_to(&mut causes[at]);
                     let of_cause = groups[at].entry(cause).or_default();
                     let test = (at, cause, base::digest(&(case.plugin, case.name)));
                     let known = first.get(&test).zip(case.node);
                     is_card = known.is_none() && cards < FAILURES && of_cause.len() < OF_ONE_CAUSE;
-                    let chips =
-                        known.and_then(|(card, _)| of_cause.get_mut::<usize>(*card)?["nodes"].as_array_mut());
+                    let chips = known.and_then(|(card, _)| {
+                        of_cause.get_mut::<usize>(*card)?["nodes"].as_array_mut()
+                    });
                     let chips = chips.filter(|chips| chips.len() < OF_ONE_CAUSE);
                     is_chip = chips.is_some();
                     if is_card || is_chip {
@@ -421,7 +522,11 @@ impl Digest {
                 }
                 case.keep_if_slow(&mut slowest, SLOWEST, id.as_deref());
                 if is_listed || is_chip {
-                    let details = if is_card { Vec::new() } else { details(case, &mut room_of_rows) };
+                    let details = if is_card {
+                        Vec::new()
+                    } else {
+                        details(case, &mut room_of_rows)
+                    };
                     list.add(case, id, is_card, details, plugin.total > MANY_ROWS)?;
                 }
                 Ok(())
@@ -429,13 +534,21 @@ impl Digest {
             listed += list.rows.min(ALL_ROWS - listed);
             lists.push(list);
         }
-        let titles = [("failures", "Why it failed", FAILED), ("unknown", "Undetermined results", UNKNOWN)];
-        let groups =
-            causes.into_iter().zip(groups).zip(titles).filter_map(|((causes, cards), (id, title, class))| {
+        let titles = [
+            ("failures", "Why it failed", FAILED),
+            ("unknown", "Undetermined results", UNKNOWN),
+        ];
+        let groups = causes.into_iter().zip(groups).zip(titles).filter_map(
+            |((causes, cards), (id, title, class))| {
                 let causes = causes_of(causes.list(), cards, class);
                 (!causes.is_empty()).then(|| json!({"id": id, "title": title, "causes": causes}))
-            });
-        Ok(Self { groups: groups.collect(), slowest, lists })
+            },
+        );
+        Ok(Self {
+            groups: groups.collect(),
+            slowest,
+            lists,
+        })
     }
 }
 
@@ -494,7 +607,9 @@ impl TestList {
             "passed": class == PASSED, "status": (class == "other").then_some(case.status),
         });
         let rows = self.blocks.last_mut().map(|(_, rows)| rows);
-        rows.map_or(Ok(()), |rows| fill(include_str!("row.html"), &[&row], escape, rows))
+        rows.map_or(Ok(()), |rows| {
+            fill(include_str!("row.html"), &[&row], escape, rows)
+        })
     }
 }
 
@@ -522,12 +637,20 @@ fn headline(cause: &Cause) -> String {
     }
     let (mut out, mut rest) = (String::new(), &*example);
     let varying = |text: &str| {
-        if text.is_empty() { String::new() } else { format!("<span class=\"vary\">{}</span>", escape(text)) }
+        if text.is_empty() {
+            String::new()
+        } else {
+            format!("<span class=\"vary\">{}</span>", escape(text))
+        }
     };
-    for part in
-        cause.cause.split(['<', '…']).map(|part| part.split_once('>').map_or(part, |(_, literal)| literal))
+    for part in cause
+        .cause
+        .split(['<', '…'])
+        .map(|part| part.split_once('>').map_or(part, |(_, literal)| literal))
     {
-        let Some((before, after)) = rest.split_once(part).filter(|_| !part.is_empty()) else { continue };
+        let Some((before, after)) = rest.split_once(part).filter(|_| !part.is_empty()) else {
+            continue;
+        };
         out.push_str(&varying(before));
         out.push_str(&escape(part));
         rest = after;
@@ -537,7 +660,10 @@ fn headline(cause: &Cause) -> String {
 
 /// The command that runs the tests of a cause again; none if a name could mean something to a shell.
 fn rerun(cause: &Cause) -> Option<String> {
-    let is_safe = |name: &String| name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
+    let is_safe = |name: &String| {
+        name.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+    };
     match &cause.plugins[..] {
         [plugin] if plugin == "e2e" => {
             let focus = cause
@@ -548,16 +674,21 @@ fn rerun(cause: &Cause) -> Option<String> {
                 .replace(|c: char| c == '\'' || c.is_control(), ".");
             (!focus.is_empty()).then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"))
         }
-        plugins => {
-            plugins.iter().all(is_safe).then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p ")))
-        }
+        plugins => plugins
+            .iter()
+            .all(is_safe)
+            .then(|| format!("sonobuoy run --wait -p {}", plugins.join(" -p "))),
     }
 }
 
 /// All details of a test.
 fn details(case: &Case<'_>, room: &mut usize) -> Vec<Value> {
     let error = case.error.map(|error| ("error", error.to_owned()));
-    let told = case.item.details.iter().filter(|(key, _)| key.as_str() != DURATION);
+    let told = case
+        .item
+        .details
+        .iter()
+        .filter(|(key, _)| key.as_str() != DURATION);
     let told = told.map(|(key, value)| match value {
         Value::String(text) => (key.as_str(), text.clone()),
         other => (key.as_str(), format!("{other:#}")),
@@ -576,5 +707,8 @@ fn ends(text: String, limit: usize) -> String {
         return text;
     }
     let (first, last) = (head(&text, limit / 2), tail(&text, limit / 2));
-    format!("{first}\n[… {} bytes left out …]\n{last}", text.len() - first.len() - last.len())
+    format!(
+        "{first}\n[… {} bytes left out …]\n{last}",
+        text.len() - first.len() - last.len()
+    )
 }

@@ -20,7 +20,12 @@ fn main() -> ExitCode {
 fn report() -> Result<(), Error> {
     let client = Client::from_env()?;
     client.heartbeat()?;
-    client.progress(&Progress { msg: "nearly there".into(), total: 2, completed: 1, ..Progress::default() })?;
+    client.progress(&Progress {
+        msg: "nearly there".into(),
+        total: 2,
+        completed: 1,
+        ..Progress::default()
+    })?;
     let submitted = match std::env::args().nth(1) {
         Some(path) if Path::new(&path).is_dir() => client.submit_directory(Path::new(&path))?,
         Some(path) => client.submit_file(Path::new(&path))?,

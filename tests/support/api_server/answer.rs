@@ -20,11 +20,19 @@ pub(super) struct Call {
 
 impl Call {
     pub(super) fn get(&self, name: &str) -> &str {
-        self.query.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).unwrap_or_default()
+        self.query
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+            .unwrap_or_default()
     }
 
     pub(super) fn all(&self, name: &str) -> Vec<String> {
-        self.query.iter().filter(|(key, _)| key == name).map(|(_, value)| value.clone()).collect()
+        self.query
+            .iter()
+            .filter(|(key, _)| key == name)
+            .map(|(_, value)| value.clone())
+            .collect()
     }
 }
 
@@ -38,10 +46,13 @@ fn no<T>(code: u16, reason: &str, message: impl Into<String>) -> Result<T, No> {
 pub(super) fn answer(api: &ApiServer, mut request: Request) {
     let url = request.url().to_owned();
     let (path, query) = url.split_once('?').unwrap_or((&url, ""));
-    let query = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode(name), decode(value))
-    });
+    let query = query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decode(name), decode(value))
+        });
     let mut call = Call {
         method: request.method().to_string(),
         path: decode(path),
@@ -57,13 +68,21 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
     let strike = {
         let mut state = api.lock();
         state.requests.push(line.clone());
-        state.faults.iter_mut().find_map(|fault| fault.strikes(&line).then(|| fault.clone()))
+        state
+            .faults
+            .iter_mut()
+            .find_map(|fault| fault.strikes(&line).then(|| fault.clone()))
     };
     api.shared.changed.notify_all();
     if let Some(fault) = strike {
         match fault.kind {
             fault::Kind::Status(code, reason, message) => {
-                return refuse(request, &No(code, reason, message), fault.retry_after, json!({}));
+                return refuse(
+                    request,
+                    &No(code, reason, message),
+                    fault.retry_after,
+                    json!({}),
+                );
             }
             fault::Kind::Drop => {
                 let peer = request.remote_addr().copied();
@@ -91,12 +110,22 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
         }
     }
     let header = |request: &Request, name: &'static str| {
-        let found = request.headers().iter().find(|header| header.field.equiv(name));
-        found.map(|header| header.value.as_str().to_owned()).unwrap_or_default()
+        let found = request
+            .headers()
+            .iter()
+            .find(|header| header.field.equiv(name));
+        found
+            .map(|header| header.value.as_str().to_owned())
+            .unwrap_or_default()
     };
     let token = api.lock().token.clone();
     if token.is_some_and(|token| header(&request, "authorization") != format!("Bearer {token}")) {
-        return refuse(request, &No(401, "Unauthorized".into(), "Unauthorized".into()), None, json!({}));
+        return refuse(
+            request,
+            &No(401, "Unauthorized".into(), "Unauthorized".into()),
+            None,
+            json!({}),
+        );
     }
     if header(&request, "upgrade").eq_ignore_ascii_case("websocket") {
         return stream::upgrade(api, &call, request);
@@ -120,13 +149,19 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
 }
 
 fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), No> {
-    if let Some((code, body)) = api.lock().raw.get(&call.path).cloned().filter(|_| call.method == "GET") {
+    if let Some((code, body)) = api
+        .lock()
+        .raw
+        .get(&call.path)
+        .cloned()
+        .filter(|_| call.method == "GET")
+    {
         return Ok((code, body));
     }
     let found = match call.path.as_str() {
-        "/version" => {
-            Some(json!({"major": "1", "minor": "34", "gitVersion": "v1.34.2", "platform": "linux/amd64"}))
-        }
+        "/version" => Some(
+            json!({"major": "1", "minor": "34", "gitVersion": "v1.34.2", "platform": "linux/amd64"}),
+        ),
         "/api" | "/apis" => Some(discovery(api, &call.path, accept)),
         _ => group(api, &call.path)?,
     };
@@ -134,10 +169,16 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
         return Ok((200, document.to_string().into_bytes()));
     }
     let Some(place) = parse(&call.path) else {
-        return no(404, "NotFound", "the server could not find the requested resource");
+        return no(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
     };
-    let body =
-        || serde_json::from_slice::<Value>(&call.body).or_else(|why| no(400, "BadRequest", why.to_string()));
+    let body = || {
+        serde_json::from_slice::<Value>(&call.body)
+            .or_else(|why| no(400, "BadRequest", why.to_string()))
+    };
     if place.plural == "selfsubjectaccessreviews" {
         let mut review = body()?;
         let wish = review["spec"]["resourceAttributes"].clone();
@@ -152,10 +193,26 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
         review["status"] = api.review_token(&review["spec"]);
         return Ok((201, review.to_string().into_bytes()));
     }
-    let Some(kind) = api.lock().kinds.iter().find(|kind| kind.serves(&place)).cloned() else {
-        return no(404, "NotFound", "the server could not find the requested resource");
+    let Some(kind) = api
+        .lock()
+        .kinds
+        .iter()
+        .find(|kind| kind.serves(&place))
+        .cloned()
+    else {
+        return no(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
     };
-    let absent = || no(404, "NotFound", format!("{} \"{}\" not found", place.plural, place.name));
+    let absent = || {
+        no(
+            404,
+            "NotFound",
+            format!("{} \"{}\" not found", place.plural, place.name),
+        )
+    };
     let single = !place.name.is_empty();
     // As in a real server: the options of a deletion are in its body, and in the query only without a body.
     let dry = match serde_json::from_slice::<Value>(&call.body) {
@@ -186,7 +243,9 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
         "update" => api.put(&place.path(), body()?),
         "patch" => {
             let patch = body()?;
-            let Some(known) = api.lock().store.get(&place) else { return absent() };
+            let Some(known) = api.lock().store.get(&place) else {
+                return absent();
+            };
             if dry {
                 known
             } else {
@@ -202,7 +261,11 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
             let uid = &options["preconditions"]["uid"];
             let known = api.lock().store.get(&place);
             if known.is_some_and(|known| uid.is_string() && *uid != known["metadata"]["uid"]) {
-                return no(409, "Conflict", format!("the UID in the precondition is {uid}"));
+                return no(
+                    409,
+                    "Conflict",
+                    format!("the UID in the precondition is {uid}"),
+                );
             }
             api.lock().deletions.push((place.path(), options));
             match delete(api, call, &place, dry) {
@@ -214,9 +277,19 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
     Ok((200, object.to_string().into_bytes()))
 }
 
-fn create(api: &ApiServer, place: &Place, kind: &Kind, mut object: Value, dry: bool) -> Result<Value, No> {
+fn create(
+    api: &ApiServer,
+    place: &Place,
+    kind: &Kind,
+    mut object: Value,
+    dry: bool,
+) -> Result<Value, No> {
     if object["kind"] != kind.kind.as_str() {
-        return no(400, "BadRequest", format!("{} does not match the kind {}", object["kind"], kind.kind));
+        return no(
+            400,
+            "BadRequest",
+            format!("{} does not match the kind {}", object["kind"], kind.kind),
+        );
     }
     let meta = &object["metadata"];
     let name = match (meta["name"].as_str(), meta["generateName"].as_str()) {
@@ -235,16 +308,33 @@ fn create(api: &ApiServer, place: &Place, kind: &Kind, mut object: Value, dry: b
         }
         let namespace = api.get(&format!("/api/v1/namespaces/{stated}"));
         match namespace {
-            None => return no(404, "NotFound", format!("namespaces \"{stated}\" not found")),
+            None => {
+                return no(
+                    404,
+                    "NotFound",
+                    format!("namespaces \"{stated}\" not found"),
+                );
+            }
             Some(namespace) if namespace["status"]["phase"] == "Terminating" => {
-                return no(403, "Forbidden", format!("namespace {stated} is being terminated"));
+                return no(
+                    403,
+                    "Forbidden",
+                    format!("namespace {stated} is being terminated"),
+                );
             }
             Some(_) => {}
         }
     }
-    let place = Place { name, ..place.clone() };
+    let place = Place {
+        name,
+        ..place.clone()
+    };
     if api.lock().store.get(&place).is_some() {
-        return no(409, "AlreadyExists", format!("{} \"{}\" already exists", place.plural, place.name));
+        return no(
+            409,
+            "AlreadyExists",
+            format!("{} \"{}\" already exists", place.plural, place.name),
+        );
     }
     let judge = api.lock().admission.clone();
     if let Some((code, reason, message)) = judge.and_then(|judge| judge(&place.plural, &object)) {
@@ -265,10 +355,15 @@ fn create(api: &ApiServer, place: &Place, kind: &Kind, mut object: Value, dry: b
 fn delete(api: &ApiServer, call: &Call, place: &Place, dry: bool) -> Option<Value> {
     let places = if place.name.is_empty() {
         let chosen = api.lock().store.list(place).into_iter();
-        let chosen =
-            chosen.filter(|object| selected(object, call.get("labelSelector"), call.get("fieldSelector")));
-        let text =
-            |object: &Value, field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let chosen = chosen.filter(|object| {
+            selected(object, call.get("labelSelector"), call.get("fieldSelector"))
+        });
+        let text = |object: &Value, field: &str| {
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         chosen
             .map(|object| Place {
                 name: text(&object, "name"),
@@ -293,19 +388,34 @@ fn delete(api: &ApiServer, call: &Call, place: &Place, dry: bool) -> Option<Valu
 
 /// The prefix of a `continue` token's key is the version at its creation.
 fn position(token: &str) -> &str {
-    token.split_once('.').map(|(_, key)| key).unwrap_or_default()
+    token
+        .split_once('.')
+        .map(|(_, key)| key)
+        .unwrap_or_default()
 }
 
 fn list(api: &ApiServer, call: &Call, place: &Place, kind: &Kind) -> Result<Value, No> {
     let state = api.lock();
     let token = call.get("continue");
-    let made = token.split_once('.').and_then(|(version, _)| version.parse::<u64>().ok());
+    let made = token
+        .split_once('.')
+        .and_then(|(version, _)| version.parse::<u64>().ok());
     if made.is_some_and(|version| version < state.store.oldest) {
         return no(410, "Expired", "The provided continue parameter is too old");
     }
-    let limit = call.get("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
+    let limit = call
+        .get("limit")
+        .parse()
+        .ok()
+        .filter(|limit| *limit > 0)
+        .unwrap_or(usize::MAX);
     let key = |object: &Value| {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let text = |field: &str| {
+            object["metadata"][field]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned()
+        };
         format!("{}/{}", text("namespace"), text("name"))
     };
     let all = state.store.list(place);
@@ -317,7 +427,8 @@ fn list(api: &ApiServer, call: &Call, place: &Place, kind: &Kind) -> Result<Valu
     let version = made.unwrap_or(state.store.version);
     let mut meta = json!({"resourceVersion": version.to_string()});
     if chosen.next().is_some() {
-        meta["continue"] = format!("{version}.{}", items.last().map(key).unwrap_or_default()).into();
+        meta["continue"] =
+            format!("{version}.{}", items.last().map(key).unwrap_or_default()).into();
     }
     // Servers send kind and version once, not with each item.
     let items: Vec<Value> = items
@@ -335,7 +446,10 @@ fn list(api: &ApiServer, call: &Call, place: &Place, kind: &Kind) -> Result<Valu
 }
 
 fn denied(api: &ApiServer, verb: &str, plural: &str) -> bool {
-    api.lock().denied.iter().any(|(v, p)| (v == verb || v == "*") && (p == plural || p == "*"))
+    api.lock()
+        .denied
+        .iter()
+        .any(|(v, p)| (v == verb || v == "*") && (p == plural || p == "*"))
 }
 
 fn permitted(api: &ApiServer, verb: &str, place: &Place) -> Result<(), No> {
@@ -343,27 +457,44 @@ fn permitted(api: &ApiServer, verb: &str, place: &Place) -> Result<(), No> {
         return no(
             403,
             "Forbidden",
-            format!("{} is forbidden: User \"test\" cannot {verb} resource", place.plural),
+            format!(
+                "{} is forbidden: User \"test\" cannot {verb} resource",
+                place.plural
+            ),
         );
     }
     Ok(())
 }
 
-const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const VERBS: [&str; 8] = [
+    "create",
+    "delete",
+    "deletecollection",
+    "get",
+    "list",
+    "patch",
+    "update",
+    "watch",
+];
 
 fn discovery(api: &ApiServer, root: &str, accept: &str) -> Value {
     let state = api.lock();
     let core = root == "/api";
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for kind in state.kinds.iter().filter(|kind| kind.group.is_empty() == core) {
+    for kind in state
+        .kinds
+        .iter()
+        .filter(|kind| kind.group.is_empty() == core)
+    {
         match groups.iter_mut().find(|(group, _)| *group == kind.group) {
             Some((_, versions)) if versions.contains(&kind.version.as_str()) => {}
             Some((_, versions)) => versions.push(&kind.version),
             None => groups.push((&kind.group, vec![&kind.version])),
         }
     }
-    let full =
-        |group: &str, version: &str| Kind::new(&format!("{group}/{version}"), "", "", false).group_version();
+    let full = |group: &str, version: &str| {
+        Kind::new(&format!("{group}/{version}"), "", "", false).group_version()
+    };
     if accept.contains("apidiscovery") && !state.plain_discovery {
         let items: Vec<Value> = groups
             .iter()
@@ -391,7 +522,11 @@ fn discovery(api: &ApiServer, root: &str, accept: &str) -> Value {
                         json!({"version": version, "resources": resources, "freshness": freshness})
                     })
                     .collect();
-                let meta = if core { json!({"creationTimestamp": null}) } else { json!({"name": group}) };
+                let meta = if core {
+                    json!({"creationTimestamp": null})
+                } else {
+                    json!({"name": group})
+                };
                 json!({"metadata": meta, "versions": versions})
             })
             .collect();
@@ -403,8 +538,10 @@ fn discovery(api: &ApiServer, root: &str, accept: &str) -> Value {
     let groups: Vec<Value> = groups
         .iter()
         .map(|(group, versions)| {
-            let versions: Vec<Value> =
-                versions.iter().map(|v| json!({"groupVersion": full(group, v), "version": v})).collect();
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|v| json!({"groupVersion": full(group, v), "version": v}))
+                .collect();
             json!({"name": group, "preferredVersion": versions[0], "versions": versions})
         })
         .collect();
@@ -420,7 +557,11 @@ fn group(api: &ApiServer, path: &str) -> Result<Option<Value>, No> {
     };
     let state = api.lock();
     if state.stale.contains(&wanted) {
-        return no(503, "ServiceUnavailable", "the server is currently unable to handle the request");
+        return no(
+            503,
+            "ServiceUnavailable",
+            "the server is currently unable to handle the request",
+        );
     }
     let resources: Vec<Value> = state
         .kinds
@@ -429,14 +570,22 @@ fn group(api: &ApiServer, path: &str) -> Result<Option<Value>, No> {
         .map(|kind| json!({"name": kind.plural, "kind": kind.kind, "namespaced": kind.namespaced, "verbs": VERBS}))
         .collect();
     if resources.is_empty() {
-        return no(404, "NotFound", "the server could not find the requested resource");
+        return no(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        );
     }
-    Ok(Some(json!({"kind": "APIResourceList", "groupVersion": wanted, "resources": resources})))
+    Ok(Some(
+        json!({"kind": "APIResourceList", "groupVersion": wanted, "resources": resources}),
+    ))
 }
 
 pub(super) fn send(api: &ApiServer, call: &Call, request: Request, code: u16, body: Vec<u8>) {
     let Some(cut) = call.cut else {
-        let response = Response::from_data(body).with_status_code(code).with_header(json_header());
+        let response = Response::from_data(body)
+            .with_status_code(code)
+            .with_header(json_header());
         let _ = request.respond(response.with_chunked_threshold(usize::MAX));
         return;
     };
@@ -446,7 +595,9 @@ pub(super) fn send(api: &ApiServer, call: &Call, request: Request, code: u16, bo
         body.len()
     );
     let mut writer = request.into_writer();
-    let _ = writer.write_all(head.as_bytes()).and_then(|()| writer.write_all(&body[..cut.min(body.len())]));
+    let _ = writer
+        .write_all(head.as_bytes())
+        .and_then(|()| writer.write_all(&body[..cut.min(body.len())]));
     let _ = writer.flush();
     peer.into_iter().for_each(|peer| api.shared.wire.end(&peer));
 }
@@ -475,11 +626,21 @@ pub(super) fn refuse(request: Request, no: &No, retry_after: Option<u64>, meta: 
 
 /// A refusal for other files.
 pub(super) fn bad_request(request: Request, message: String) {
-    refuse(request, &No(400, "BadRequest".into(), message), None, json!({}));
+    refuse(
+        request,
+        &No(400, "BadRequest".into(), message),
+        None,
+        json!({}),
+    );
 }
 
 pub(super) fn not_found(request: Request, message: &str) {
-    refuse(request, &No(404, "NotFound".into(), message.into()), None, json!({}));
+    refuse(
+        request,
+        &No(404, "NotFound".into(), message.into()),
+        None,
+        json!({}),
+    );
 }
 
 fn json_header() -> Header {
@@ -493,7 +654,10 @@ pub(super) fn decode(text: &str) -> String {
         match byte {
             b'%' => {
                 let hex: Vec<u8> = bytes.by_ref().take(2).collect();
-                out.push(u8::from_str_radix(std::str::from_utf8(&hex).unwrap_or("3F"), 16).unwrap_or(b'?'));
+                out.push(
+                    u8::from_str_radix(std::str::from_utf8(&hex).unwrap_or("3F"), 16)
+                        .unwrap_or(b'?'),
+                );
             }
             b'+' => out.push(b' '),
             byte => out.push(byte),

@@ -33,7 +33,13 @@ impl Fault {
     /// For requests with this prefix: `GET /api/v1/nodes`.
     pub fn on(beginning: &str) -> Self {
         let kind = Kind::Status(500, "InternalError".into(), "internal error".into());
-        Self { beginning: beginning.into(), left: 1, skip: 0, kind, retry_after: None }
+        Self {
+            beginning: beginning.into(),
+            left: 1,
+            skip: 0,
+            kind,
+            retry_after: None,
+        }
     }
 
     /// Number of repetitions; once by default.

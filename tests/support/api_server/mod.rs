@@ -90,16 +90,25 @@ impl ApiServer {
     pub fn start() -> Self {
         let server = tiny_http::Server::http("127.0.0.1:0").unwrap();
         let inner = server.server_addr().to_ip().unwrap();
-        let state = State { kinds: store::kinds(), ..State::default() };
+        let state = State {
+            kinds: store::kinds(),
+            ..State::default()
+        };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             changed: Condvar::new(),
             wire: Wire::start(inner),
             server,
         });
-        let api = Self { owner: Some(Arc::new(Owner(shared.clone()))), shared };
+        let api = Self {
+            owner: Some(Arc::new(Owner(shared.clone()))),
+            shared,
+        };
         for name in ["default", "kube-system"] {
-            api.put(&format!("/api/v1/namespaces/{name}"), json!({"status": {"phase": "Active"}}));
+            api.put(
+                &format!("/api/v1/namespaces/{name}"),
+                json!({"status": {"phase": "Active"}}),
+            );
         }
         let served = api.inside();
         std::thread::spawn(move || {
@@ -139,7 +148,11 @@ impl ApiServer {
     pub fn put(&self, path: &str, object: Value) -> Value {
         let place = parse(path).unwrap_or_else(|| panic!("no object's path: {path}"));
         let mut state = self.lock();
-        let kind = state.kinds.iter().find(|kind| kind.serves(&place)).map(|kind| kind.kind.clone());
+        let kind = state
+            .kinds
+            .iter()
+            .find(|kind| kind.serves(&place))
+            .map(|kind| kind.kind.clone());
         let kind = kind.unwrap_or_else(|| panic!("no such kind: {path}"));
         let (stored, changes) = state.store.put(&place, &kind, object);
         drop(state);
@@ -174,13 +187,20 @@ impl ApiServer {
 
     /// Adds a kind, as a custom resource definition does. `group/version` or `v1`.
     pub fn add_kind(&self, group_version: &str, plural: &str, kind: &str, namespaced: bool) {
-        self.lock().kinds.push(store::Kind::new(group_version, plural, kind, namespaced));
+        self.lock()
+            .kinds
+            .push(store::Kind::new(group_version, plural, kind, namespaced));
     }
 
     /// Appends to the log of a container.
     pub fn log(&self, namespace: &str, pod: &str, container: &str, text: impl AsRef<[u8]>) {
         let key = (namespace.to_owned(), pod.to_owned(), container.to_owned());
-        self.lock().logs.entry(key).or_default().0.extend_from_slice(text.as_ref());
+        self.lock()
+            .logs
+            .entry(key)
+            .or_default()
+            .0
+            .extend_from_slice(text.as_ref());
         self.shared.changed.notify_all();
     }
 
@@ -288,13 +308,20 @@ impl ApiServer {
     /// The options of each deletion below this path.
     pub fn deletions(&self, beginning: &str) -> Vec<Value> {
         let state = self.lock();
-        let below = state.deletions.iter().filter(|(path, _)| path.starts_with(beginning));
+        let below = state
+            .deletions
+            .iter()
+            .filter(|(path, _)| path.starts_with(beginning));
         below.map(|(_, options)| options.clone()).collect()
     }
 
     /// Number of requests with this prefix.
     pub fn count(&self, beginning: &str) -> usize {
-        self.lock().requests.iter().filter(|request| request.starts_with(beginning)).count()
+        self.lock()
+            .requests
+            .iter()
+            .filter(|request| request.starts_with(beginning))
+            .count()
     }
 
     /// Blocks until `ready` returns true, checking after every request and change.
@@ -302,19 +329,33 @@ impl ApiServer {
         let end = Instant::now() + LIMIT;
         while !ready(self) {
             let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "it did not come to pass; requests:\n{}", self.requests().join("\n"));
+            assert!(
+                !left.is_zero(),
+                "it did not come to pass; requests:\n{}",
+                self.requests().join("\n")
+            );
             let state = self.lock();
             // Changes between `ready` and here would be missed, hence the short timeout.
-            let _ = self.shared.changed.wait_timeout(state, left.min(Duration::from_millis(20))).unwrap();
+            let _ = self
+                .shared
+                .changed
+                .wait_timeout(state, left.min(Duration::from_millis(20)))
+                .unwrap();
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.shared
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn inside(&self) -> Self {
-        Self { shared: self.shared.clone(), owner: None }
+        Self {
+            shared: self.shared.clone(),
+            owner: None,
+        }
     }
 
     /// Wakes watchers and notifies controllers of changes.
@@ -331,7 +372,11 @@ impl ApiServer {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner).closing = true;
+        self.0
+            .state
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .closing = true;
         self.0.changed.notify_all();
         self.0.server.unblock();
         self.0.wire.refuse(true);

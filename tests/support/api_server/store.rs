@@ -52,7 +52,13 @@ impl Kind {
     pub(super) fn new(group_version: &str, plural: &str, kind: &str, namespaced: bool) -> Self {
         let (group, version) = group_version.split_once('/').unwrap_or(("", group_version));
         let [group, version, plural, kind] = [group, version, plural, kind].map(str::to_owned);
-        Self { group, version, plural, kind, namespaced }
+        Self {
+            group,
+            version,
+            plural,
+            kind,
+            namespaced,
+        }
     }
 
     pub(super) fn serves(&self, place: &Place) -> bool {
@@ -60,7 +66,11 @@ impl Kind {
     }
 
     pub(super) fn group_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
     }
 }
 
@@ -77,17 +87,39 @@ pub(super) fn kinds() -> Vec<Kind> {
         ("v1", "serviceaccounts", "ServiceAccount", true),
         ("v1", "events", "Event", true),
         ("v1", "resourcequotas", "ResourceQuota", true),
-        ("v1", "persistentvolumeclaims", "PersistentVolumeClaim", true),
+        (
+            "v1",
+            "persistentvolumeclaims",
+            "PersistentVolumeClaim",
+            true,
+        ),
         ("apps/v1", "daemonsets", "DaemonSet", true),
         ("apps/v1", "deployments", "Deployment", true),
         ("batch/v1", "jobs", "Job", true),
-        ("rbac.authorization.k8s.io/v1", "clusterroles", "ClusterRole", false),
-        ("rbac.authorization.k8s.io/v1", "clusterrolebindings", "ClusterRoleBinding", false),
+        (
+            "rbac.authorization.k8s.io/v1",
+            "clusterroles",
+            "ClusterRole",
+            false,
+        ),
+        (
+            "rbac.authorization.k8s.io/v1",
+            "clusterrolebindings",
+            "ClusterRoleBinding",
+            false,
+        ),
         ("rbac.authorization.k8s.io/v1", "roles", "Role", true),
-        ("rbac.authorization.k8s.io/v1", "rolebindings", "RoleBinding", true),
+        (
+            "rbac.authorization.k8s.io/v1",
+            "rolebindings",
+            "RoleBinding",
+            true,
+        ),
     ]
     .into_iter()
-    .map(|(group_version, plural, kind, namespaced)| Kind::new(group_version, plural, kind, namespaced))
+    .map(|(group_version, plural, kind, namespaced)| {
+        Kind::new(group_version, plural, kind, namespaced)
+    })
     .collect()
 }
 
@@ -122,10 +154,20 @@ pub(super) fn parse(path: &str) -> Option<Place> {
 
 impl Place {
     pub(super) fn path(&self) -> String {
-        let root = if self.group.is_empty() { "/api".to_owned() } else { format!("/apis/{}", self.group) };
-        let namespace =
-            if self.namespace.is_empty() { String::new() } else { format!("namespaces/{}/", self.namespace) };
-        format!("{root}/{}/{namespace}{}/{}", self.version, self.plural, self.name)
+        let root = if self.group.is_empty() {
+            "/api".to_owned()
+        } else {
+            format!("/apis/{}", self.group)
+        };
+        let namespace = if self.namespace.is_empty() {
+            String::new()
+        } else {
+            format!("namespaces/{}/", self.namespace)
+        };
+        format!(
+            "{root}/{}/{namespace}{}/{}",
+            self.version, self.plural, self.name
+        )
     }
 
     /// Whether an object belongs to this collection.
@@ -137,7 +179,10 @@ impl Place {
     }
 
     fn object(&self) -> Self {
-        Self { sub: String::new(), ..self.clone() }
+        Self {
+            sub: String::new(),
+            ..self.clone()
+        }
     }
 }
 
@@ -147,11 +192,19 @@ impl Store {
     }
 
     pub(super) fn list(&self, collection: &Place) -> Vec<Value> {
-        let all = self.objects.iter().filter(|(place, _)| collection.holds(place));
+        let all = self
+            .objects
+            .iter()
+            .filter(|(place, _)| collection.holds(place));
         all.map(|(_, object)| object.clone()).collect()
     }
 
-    pub(super) fn put(&mut self, place: &Place, kind: &str, mut object: Value) -> (Value, Vec<Change>) {
+    pub(super) fn put(
+        &mut self,
+        place: &Place,
+        kind: &str,
+        mut object: Value,
+    ) -> (Value, Vec<Change>) {
         let place = place.object();
         let known = self.objects.get(&place).cloned();
         object["kind"] = kind.into();
@@ -173,7 +226,11 @@ impl Store {
         if object["metadata"]["creationTimestamp"].is_null() {
             object["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z".into();
         }
-        let change = self.record(if known.is_some() { "MODIFIED" } else { "ADDED" }, &place, object);
+        let change = self.record(
+            if known.is_some() { "MODIFIED" } else { "ADDED" },
+            &place,
+            object,
+        );
         (change.object.clone(), vec![change])
     }
 
@@ -182,8 +239,8 @@ impl Store {
         let mut object = self.objects.get(&place)?.clone();
         merge(&mut object, patch);
         let meta = &object["metadata"];
-        let done =
-            !meta["deletionTimestamp"].is_null() && meta["finalizers"].as_array().is_none_or(Vec::is_empty);
+        let done = !meta["deletionTimestamp"].is_null()
+            && meta["finalizers"].as_array().is_none_or(Vec::is_empty);
         let change = self.record("MODIFIED", &place, object);
         let mut changes = vec![change.clone()];
         if done {
@@ -196,7 +253,10 @@ impl Store {
     pub(super) fn delete(&mut self, place: &Place) -> Option<(Value, Vec<Change>)> {
         let place = place.object();
         let object = self.objects.get(&place)?.clone();
-        if object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()) {
+        if object["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|held| !held.is_empty())
+        {
             let mut patch = json!({"metadata": {"deletionTimestamp": "2024-01-01T00:00:01Z"}});
             if place.plural == "namespaces" {
                 patch["status"]["phase"] = "Terminating".into();
@@ -213,7 +273,9 @@ impl Store {
         while !going.is_empty() {
             let (mut owners, mut namespaces) = (BTreeSet::new(), BTreeSet::new());
             for place in going {
-                let Some(object) = self.objects.get(&place).cloned() else { continue };
+                let Some(object) = self.objects.get(&place).cloned() else {
+                    continue;
+                };
                 owners.extend(object["metadata"]["uid"].as_str().map(str::to_owned));
                 if place.plural == "namespaces" {
                     namespaces.insert(place.name.clone());
@@ -221,7 +283,10 @@ impl Store {
                 changes.push(self.record("DELETED", &place, object));
             }
             let below = self.objects.iter().filter(|(other, object)| {
-                let owned = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+                let owned = object["metadata"]["ownerReferences"]
+                    .as_array()
+                    .into_iter()
+                    .flatten();
                 let mut owned = owned.filter_map(|reference| reference["uid"].as_str());
                 namespaces.contains(&other.namespace) || owned.any(|uid| owners.contains(uid))
             });
@@ -237,7 +302,9 @@ impl Store {
     }
 
     pub(super) fn since(&self, version: u64) -> &[Change] {
-        &self.past[self.past.partition_point(|change| change.version <= version)..]
+        &self.past[self
+            .past
+            .partition_point(|change| change.version <= version)..]
     }
 
     fn record(&mut self, kind: &'static str, place: &Place, mut object: Value) -> Change {
@@ -248,7 +315,13 @@ impl Store {
         } else {
             self.objects.insert(place.clone(), object.clone());
         }
-        let change = Change { kind, path: place.path(), object, version: self.version, place: place.clone() };
+        let change = Change {
+            kind,
+            path: place.path(),
+            object,
+            version: self.version,
+            place: place.clone(),
+        };
         self.past.push(change.clone());
         change
     }
@@ -280,35 +353,53 @@ pub(super) fn selected(object: &Value, labels: &str, fields: &str) -> bool {
         depth += i32::from(c == '(') - i32::from(c == ')');
         c == ',' && depth == 0
     });
-    let by_labels = terms.map(str::trim).filter(|term| !term.is_empty()).all(|term| {
-        if let Some((name, set)) = term.split_once(" notin ") {
-            return !label(name.trim()).is_some_and(|value| within(set, value));
-        }
-        if let Some((name, set)) = term.split_once(" in ") {
-            return label(name.trim()).is_some_and(|value| within(set, value));
-        }
-        match compared(term) {
-            Some((name, same, value)) => (label(name) == Some(value)) == same,
-            None => match term.strip_prefix('!') {
-                Some(name) => label(name).is_none(),
-                None => label(term).is_some(),
-            },
-        }
-    });
+    let by_labels = terms
+        .map(str::trim)
+        .filter(|term| !term.is_empty())
+        .all(|term| {
+            if let Some((name, set)) = term.split_once(" notin ") {
+                return !label(name.trim()).is_some_and(|value| within(set, value));
+            }
+            if let Some((name, set)) = term.split_once(" in ") {
+                return label(name.trim()).is_some_and(|value| within(set, value));
+            }
+            match compared(term) {
+                Some((name, same, value)) => (label(name) == Some(value)) == same,
+                None => match term.strip_prefix('!') {
+                    Some(name) => label(name).is_none(),
+                    None => label(term).is_some(),
+                },
+            }
+        });
     by_labels
-        && fields.split(',').filter(|term| !term.is_empty()).all(|term| {
-            let (path, same, value) = compared(term).unwrap_or((term, true, ""));
-            let pointer = format!("/{}", path.replace('.', "/"));
-            (object.pointer(&pointer).and_then(Value::as_str).unwrap_or_default() == value) == same
-        })
+        && fields
+            .split(',')
+            .filter(|term| !term.is_empty())
+            .all(|term| {
+                let (path, same, value) = compared(term).unwrap_or((term, true, ""));
+                let pointer = format!("/{}", path.replace('.', "/"));
+                (object
+                    .pointer(&pointer)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    == value)
+                    == same
+            })
 }
 
 fn within(set: &str, value: &str) -> bool {
-    set.trim().trim_matches(['(', ')']).split(',').any(|member| member.trim() == value)
+    set.trim()
+        .trim_matches(['(', ')'])
+        .split(',')
+        .any(|member| member.trim() == value)
 }
 
 fn compared(term: &str) -> Option<(&str, bool, &str)> {
     let (name, value) = term.split_once('=')?;
     let same = !name.ends_with('!');
-    Some((name.trim_end_matches('!').trim(), same, value.trim_start_matches('=').trim()))
+    Some((
+        name.trim_end_matches('!').trim(),
+        same,
+        value.trim_start_matches('=').trim(),
+    ))
 }

@@ -36,12 +36,21 @@ impl ExecAnswer {
 
     /// Success with this output, streamed.
     pub fn stream(stdout: impl Read + Send + 'static) -> Self {
-        Self { stdout: Box::new(stdout), stderr: Vec::new(), exit: 0, protocol: "v5.channel.k8s.io" }
+        Self {
+            stdout: Box::new(stdout),
+            stderr: Vec::new(),
+            exit: 0,
+            protocol: "v5.channel.k8s.io",
+        }
     }
 
     /// Failure with this exit code and stderr.
     pub fn failed(exit: i32, stderr: impl Into<Vec<u8>>) -> Self {
-        Self { exit, stderr: stderr.into(), ..Self::ok("") }
+        Self {
+            exit,
+            stderr: stderr.into(),
+            ..Self::ok("")
+        }
     }
 
     /// Limits the server to the older protocol.
@@ -57,14 +66,23 @@ struct Chunks(Box<dyn Write + Send>);
 impl Chunks {
     fn start(request: Request, kind: &str) -> Self {
         let mut writer = request.into_writer();
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n");
-        let _ = writer.write_all(head.as_bytes()).and_then(|()| writer.flush());
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
+        let _ = writer
+            .write_all(head.as_bytes())
+            .and_then(|()| writer.flush());
         Self(writer)
     }
 
     fn send(&mut self, bytes: &[u8]) -> bool {
         let framed = [format!("{:x}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat();
-        bytes.is_empty() || self.0.write_all(&framed).and_then(|()| self.0.flush()).is_ok()
+        bytes.is_empty()
+            || self
+                .0
+                .write_all(&framed)
+                .and_then(|()| self.0.flush())
+                .is_ok()
     }
 
     fn end(mut self) {
@@ -77,7 +95,10 @@ pub(super) fn watch(api: &ApiServer, call: &Call, place: &Place, request: Reques
     let mut seen: u64 = call.get("resourceVersion").parse().unwrap_or(0);
     let seconds = call.get("timeoutSeconds").parse().unwrap_or(3600);
     let end = Instant::now() + Duration::from_secs(seconds);
-    let (labels, fields) = (call.get("labelSelector").to_owned(), call.get("fieldSelector").to_owned());
+    let (labels, fields) = (
+        call.get("labelSelector").to_owned(),
+        call.get("fieldSelector").to_owned(),
+    );
     let (mut bookmarks, drops) = {
         let state = api.lock();
         (state.bookmarks, state.watch_drops)
@@ -129,7 +150,11 @@ pub(super) fn watch(api: &ApiServer, call: &Call, place: &Place, request: Reques
         }
         let state = api.lock();
         if state.store.version == seen {
-            let _ = api.shared.changed.wait_timeout(state, Duration::from_millis(200)).unwrap();
+            let _ = api
+                .shared
+                .changed
+                .wait_timeout(state, Duration::from_millis(200))
+                .unwrap();
         }
     }
     chunks.end();
@@ -147,18 +172,26 @@ fn waits(api: &ApiServer, place: &Place, key: &(String, String, String)) -> bool
     let pod = state.store.get(place).unwrap_or_default();
     let statuses = pod["status"]["containerStatuses"].as_array();
     let waiting = statuses.into_iter().flatten().any(|status| {
-        status["name"] == key.2.as_str() && status["state"]["waiting"]["reason"] == "ContainerCreating"
+        status["name"] == key.2.as_str()
+            && status["state"]["waiting"]["reason"] == "ContainerCreating"
     });
     waiting && !state.logs.contains_key(key)
 }
 
 pub(super) fn log(api: &ApiServer, call: &Call, place: &Place, request: Request) {
-    let key = (place.namespace.clone(), place.name.clone(), call.get("container").to_owned());
+    let key = (
+        place.namespace.clone(),
+        place.name.clone(),
+        call.get("container").to_owned(),
+    );
     if api.lock().store.get(place).is_none() {
         return not_found(request, &format!("pods \"{}\" not found", place.name));
     }
     if waits(api, place, &key) {
-        let why = format!("container \"{}\" in pod \"{}\" is waiting to start", key.2, place.name);
+        let why = format!(
+            "container \"{}\" in pod \"{}\" is waiting to start",
+            key.2, place.name
+        );
         return bad_request(request, why);
     }
     let peer = request.remote_addr().copied();
@@ -168,7 +201,12 @@ pub(super) fn log(api: &ApiServer, call: &Call, place: &Place, request: Request)
     let mut sent = 0;
     let mut from = number("tailLines")
         .map(|lines| {
-            let text = api.lock().logs.get(&key).map(|(text, _)| text.clone()).unwrap_or_default();
+            let text = api
+                .lock()
+                .logs
+                .get(&key)
+                .map(|(text, _)| text.clone())
+                .unwrap_or_default();
             let starts: Vec<usize> = text
                 .split_inclusive(|b| *b == b'\n')
                 .scan(0, |at, line| {
@@ -180,7 +218,10 @@ pub(super) fn log(api: &ApiServer, call: &Call, place: &Place, request: Request)
             if lines == 0 {
                 text.len()
             } else {
-                starts.get(starts.len().saturating_sub(lines)).copied().unwrap_or(0)
+                starts
+                    .get(starts.len().saturating_sub(lines))
+                    .copied()
+                    .unwrap_or(0)
             }
         })
         .unwrap_or(0);
@@ -190,7 +231,10 @@ pub(super) fn log(api: &ApiServer, call: &Call, place: &Place, request: Request)
             let state = api.lock();
             let (text, ended) = state.logs.get(&key).cloned().unwrap_or_default();
             let gone = state.store.get(place).is_none() || state.closing;
-            (text[from.min(text.len())..].to_vec(), ended || gone || !follow)
+            (
+                text[from.min(text.len())..].to_vec(),
+                ended || gone || !follow,
+            )
         };
         from += new.len();
         let new = &new[..new.len().min(limit - sent)];
@@ -206,17 +250,28 @@ pub(super) fn log(api: &ApiServer, call: &Call, place: &Place, request: Request)
             break;
         }
         let state = api.lock();
-        let _ = api.shared.changed.wait_timeout(state, Duration::from_millis(50)).unwrap();
+        let _ = api
+            .shared
+            .changed
+            .wait_timeout(state, Duration::from_millis(50))
+            .unwrap();
     }
     chunks.end();
 }
 
 pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
     let header = |name: &'static str| {
-        let found = request.headers().iter().find(|header| header.field.equiv(name));
-        found.map(|header| header.value.as_str().to_owned()).unwrap_or_default()
+        let found = request
+            .headers()
+            .iter()
+            .find(|header| header.field.equiv(name));
+        found
+            .map(|header| header.value.as_str().to_owned())
+            .unwrap_or_default()
     };
-    let Some(place) = super::store::parse(&call.path) else { return not_found(request, "no such pod") };
+    let Some(place) = super::store::parse(&call.path) else {
+        return not_found(request, "no such pod");
+    };
     if api.lock().store.get(&place).is_none() {
         return not_found(request, &format!("pods \"{}\" not found", place.name));
     }
@@ -225,7 +280,10 @@ pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
     let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, salted.as_bytes());
     let accept = BASE64_STANDARD.encode(digest);
     let open = |request: Request, protocol: &str| {
-        assert!(offered.contains(protocol), "`{protocol}` was not offered, only `{offered}`");
+        assert!(
+            offered.contains(protocol),
+            "`{protocol}` was not offered, only `{offered}`"
+        );
         let response = Response::empty(101)
             .with_header(Header::from_bytes("Sec-WebSocket-Accept", accept.as_bytes()).unwrap())
             .with_header(Header::from_bytes("Sec-WebSocket-Protocol", protocol).unwrap());
@@ -273,7 +331,9 @@ pub(super) fn upgrade(api: &ApiServer, call: &Call, request: Request) {
             let _ = socket.write_all(&frame(2, &[vec![channel], bytes].concat()));
         }
     }
-    let _ = socket.write_all(&frame(8, &1000_u16.to_be_bytes())).and_then(|()| socket.flush());
+    let _ = socket
+        .write_all(&frame(8, &1000_u16.to_be_bytes()))
+        .and_then(|()| socket.flush());
     // Closing at once could discard data that the client has not read yet.
     let _ = socket.read(&mut [0; 1024]);
 }

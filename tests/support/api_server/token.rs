@@ -37,7 +37,13 @@ impl ApiServer {
     }
 
     /// Issues a token of a pod with a claim that is untrue, such as `node-name`.
-    pub fn issue_untrue_token(&self, pod: &str, audience: &str, claim: &str, value: &str) -> String {
+    pub fn issue_untrue_token(
+        &self,
+        pod: &str,
+        audience: &str,
+        claim: &str,
+        value: &str,
+    ) -> String {
         let text = self.issue_token(pod, audience);
         let mut state = self.lock();
         let token = state.tokens.last_mut().expect("it was just issued");
@@ -48,33 +54,65 @@ impl ApiServer {
     /// Makes a token expire.
     pub fn end_token(&self, text: &str) {
         let mut state = self.lock();
-        state.tokens.iter_mut().filter(|token| token.text == text).for_each(|token| token.ended = true);
+        state
+            .tokens
+            .iter_mut()
+            .filter(|token| token.text == text)
+            .for_each(|token| token.ended = true);
     }
 
     /// The status of a review.
     pub(super) fn review_token(&self, spec: &Value) -> Value {
         let refused = |why: &str| json!({"authenticated": false, "user": {}, "error": why});
-        let found = self.lock().tokens.iter().find(|token| spec["token"] == *token.text).cloned();
-        let Some(token) = found else { return refused("invalid bearer token") };
+        let found = self
+            .lock()
+            .tokens
+            .iter()
+            .find(|token| spec["token"] == *token.text)
+            .cloned();
+        let Some(token) = found else {
+            return refused("invalid bearer token");
+        };
         if token.ended {
             return refused("token has expired");
         }
-        if !spec["audiences"].as_array().unwrap().contains(&json!(token.audience)) {
+        if !spec["audiences"]
+            .as_array()
+            .unwrap()
+            .contains(&json!(token.audience))
+        {
             return refused("token audiences are invalid for the target audiences");
         }
-        let Some(pod) = self.get(&token.pod.0).filter(|pod| pod["metadata"]["uid"] == token.pod.1) else {
+        let Some(pod) = self
+            .get(&token.pod.0)
+            .filter(|pod| pod["metadata"]["uid"] == token.pod.1)
+        else {
             return refused("pod has been deleted");
         };
         let place = parse(&token.pod.0).unwrap();
-        let account = pod["spec"]["serviceAccountName"].as_str().unwrap_or("default");
-        let extra =
-            |name: &str, value: &Value| (format!("authentication.kubernetes.io/{name}"), json!([value]));
-        let mut known = vec![extra("pod-name", &json!(place.name)), extra("pod-uid", &token.pod.1)];
+        let account = pod["spec"]["serviceAccountName"]
+            .as_str()
+            .unwrap_or("default");
+        let extra = |name: &str, value: &Value| {
+            (
+                format!("authentication.kubernetes.io/{name}"),
+                json!([value]),
+            )
+        };
+        let mut known = vec![
+            extra("pod-name", &json!(place.name)),
+            extra("pod-uid", &token.pod.1),
+        ];
         if pod["spec"]["nodeName"].is_string() {
             known.push(extra("node-name", &pod["spec"]["nodeName"]));
         }
         // Later entries replace earlier ones.
-        known.extend(token.claims.iter().map(|(name, value)| extra(name, &json!(value))));
+        known.extend(
+            token
+                .claims
+                .iter()
+                .map(|(name, value)| extra(name, &json!(value))),
+        );
         json!({
             "authenticated": true,
             "audiences": [token.audience],

@@ -14,8 +14,12 @@ pub(super) struct Wire {
 
 /// tiny_http hands a connection to an idle thread, miscounts those when two arrive at once, and then leaves one of them
 /// waiting while the other lasts. A short-lived connection makes it check again.
-const NUDGES: [Duration; 4] =
-    [Duration::from_millis(5), Duration::from_millis(50), Duration::from_millis(300), Duration::from_secs(2)];
+const NUDGES: [Duration; 4] = [
+    Duration::from_millis(5),
+    Duration::from_millis(50),
+    Duration::from_millis(300),
+    Duration::from_secs(2),
+];
 
 #[derive(Default)]
 struct Shared {
@@ -29,7 +33,10 @@ struct Shared {
 impl Wire {
     pub(super) fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let wire = Self { address: listener.local_addr().unwrap(), shared: Arc::default() };
+        let wire = Self {
+            address: listener.local_addr().unwrap(),
+            shared: Arc::default(),
+        };
         let shared = wire.shared.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -37,9 +44,12 @@ impl Wire {
                     shared.refused.fetch_add(1, Ordering::SeqCst);
                     continue;
                 }
-                let Ok(inner) = TcpStream::connect(server) else { return };
+                let Ok(inner) = TcpStream::connect(server) else {
+                    return;
+                };
                 std::thread::spawn(move || nudge(server));
-                let (Ok(key), Ok(a), Ok(b)) = (inner.local_addr(), client.try_clone(), inner.try_clone())
+                let (Ok(key), Ok(a), Ok(b)) =
+                    (inner.local_addr(), client.try_clone(), inner.try_clone())
                 else {
                     continue;
                 };
@@ -82,7 +92,12 @@ impl Wire {
     pub(super) fn refuse(&self, refuse: bool) {
         self.shared.refusing.store(refuse, Ordering::SeqCst);
         if refuse {
-            self.shared.open.lock().unwrap().values().for_each(|(client, inner)| close(client, inner));
+            self.shared
+                .open
+                .lock()
+                .unwrap()
+                .values()
+                .for_each(|(client, inner)| close(client, inner));
         }
     }
 
@@ -121,7 +136,11 @@ fn pump(mut from: &TcpStream, mut to: &TcpStream, limit: impl Fn() -> u64) -> Ca
     let mut carried = 0;
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         let limit = limit();
-        let left = if limit == 0 { length } else { usize::try_from(limit - carried).unwrap().min(length) };
+        let left = if limit == 0 {
+            length
+        } else {
+            usize::try_from(limit - carried).unwrap().min(length)
+        };
         if to.write_all(&buffer[..left]).is_err() {
             return Carried::Some;
         }

@@ -33,7 +33,9 @@ fn request(dice: &mut Dice) -> Vec<u8> {
     for _ in 0..dice.roll(5) {
         out.extend(format!("X-{}: {}\r\n", dice.roll(9), "v".repeat(dice.roll(300))).as_bytes());
     }
-    let body: Vec<u8> = (0..dice.roll(3000)).map(|_| u8::try_from(dice.roll(256)).unwrap()).collect();
+    let body: Vec<u8> = (0..dice.roll(3000))
+        .map(|_| u8::try_from(dice.roll(256)).unwrap())
+        .collect();
     match dice.roll(3) {
         0 => out.extend(b"\r\n"),
         1 => {
@@ -52,7 +54,12 @@ fn request(dice: &mut Dice) -> Vec<u8> {
                 out.extend(b"\r\n");
             }
             out.extend(
-                dice.pick(&["0\r\n\r\n", "000\r\nT: v\r\n\r\n", "0;x=y\r\nA: \r\nB: c\r\n\r\n"]).as_bytes(),
+                dice.pick(&[
+                    "0\r\n\r\n",
+                    "000\r\nT: v\r\n\r\n",
+                    "0;x=y\r\nA: \r\nB: c\r\n\r\n",
+                ])
+                .as_bytes(),
             );
         }
     }
@@ -66,10 +73,16 @@ fn request(dice: &mut Dice) -> Vec<u8> {
 fn parsing_is_independent_of_how_a_stream_is_split() {
     for seed in 1..100 {
         let mut dice = Dice::new(seed);
-        let stream: Vec<u8> = (0..1 + dice.roll(4)).flat_map(|_| request(&mut dice)).collect();
+        let stream: Vec<u8> = (0..1 + dice.roll(4))
+            .flat_map(|_| request(&mut dice))
+            .collect();
         consistent(&stream);
         let pieces: Vec<usize> = (0..20).map(|_| 1 + dice.roll(50)).collect();
-        assert_eq!(play(&stream, &[usize::MAX]), play(&stream, &pieces), "seed {seed}");
+        assert_eq!(
+            play(&stream, &[usize::MAX]),
+            play(&stream, &pieces),
+            "seed {seed}"
+        );
     }
 }
 
@@ -77,8 +90,14 @@ fn parsing_is_independent_of_how_a_stream_is_split() {
 fn interrupted_reads_are_repeated() {
     for seed in 1..20 {
         let mut dice = Dice::new(seed);
-        let stream: Vec<u8> = (0..1 + dice.roll(4)).flat_map(|_| request(&mut dice)).collect();
-        assert_eq!(play(&stream, &[usize::MAX]), play(&stream, &[0, 7, 0, 0, 1, 40]), "seed {seed}");
+        let stream: Vec<u8> = (0..1 + dice.roll(4))
+            .flat_map(|_| request(&mut dice))
+            .collect();
+        assert_eq!(
+            play(&stream, &[usize::MAX]),
+            play(&stream, &[0, 7, 0, 0, 1, 40]),
+            "seed {seed}"
+        );
     }
 }
 
@@ -86,13 +105,19 @@ fn interrupted_reads_are_repeated() {
 fn damaged_stream_never_panics() {
     for seed in 1..200 {
         let mut dice = Dice::new(seed);
-        let mut stream: Vec<u8> = (0..1 + dice.roll(3)).flat_map(|_| request(&mut dice)).collect();
+        let mut stream: Vec<u8> = (0..1 + dice.roll(3))
+            .flat_map(|_| request(&mut dice))
+            .collect();
         for _ in 0..1 + dice.roll(6) {
             let at = dice.roll(stream.len());
             match dice.roll(4) {
                 0 => stream[at] = u8::try_from(dice.roll(256)).unwrap(),
                 1 => drop(stream.remove(at)),
-                2 => stream.insert(at, dice.pick(&["\r", "\n", "\0", ":", ";", "f", " "]).as_bytes()[0]),
+                2 => stream.insert(
+                    at,
+                    dice.pick(&["\r", "\n", "\0", ":", ";", "f", " "])
+                        .as_bytes()[0],
+                ),
                 _ => {
                     let piece = dice.pick(&[
                         "Content-Length: 5\r\n",
@@ -122,11 +147,15 @@ fn former_fuzz_findings_are_parsed() {
 fn chunked_bodies_are_decoded_or_refused() {
     let long = "x".repeat(2000);
     let many_extensions = format!("1;{}\r\na\r\n", "y".repeat(1000)).repeat(70) + "0\r\n\r\n";
-    let long_trailers = "0\r\n".to_owned() + &format!("T: {}\r\n", "z".repeat(1000)).repeat(70) + "\r\n";
+    let long_trailers =
+        "0\r\n".to_owned() + &format!("T: {}\r\n", "z".repeat(1000)).repeat(70) + "\r\n";
     for (body, expected) in [
         ("3\r\nabc\r\n0\r\n\r\n", Ok("abc")),
         ("1\r\na\r\n2;ext=\"a b\"\r\nbc\r\n0\r\n\r\n", Ok("abc")),
-        ("A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n", Ok("0123456789")),
+        (
+            "A\r\n0123456789\r\n0\r\nTrailer: x\r\n\r\n",
+            Ok("0123456789"),
+        ),
         ("0000000000000003\r\nabc\r\n0\r\n\r\n", Ok("abc")),
         ("0\r\n\r\n", Ok("")),
         ("00000000000000003\r\nabc\r\n0\r\n\r\n", Err(400)),
@@ -161,13 +190,23 @@ fn chunked_bodies_are_decoded_or_refused() {
         let shown = &body[..body.len().min(60)];
         match expected {
             Ok(text) => {
-                assert_eq!((seen[0].body.as_slice(), seen[0].complete), (text.as_bytes(), true), "{shown:?}");
+                assert_eq!(
+                    (seen[0].body.as_slice(), seen[0].complete),
+                    (text.as_bytes(), true),
+                    "{shown:?}"
+                );
                 assert!(answers.starts_with("HTTP/1.1 200 "), "{shown:?}: {answers}");
             }
             Err(status) => {
                 assert!(!seen[0].complete, "{shown:?}");
-                assert!(answers.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: {answers}");
-                assert!(answers.contains("connection: close"), "{shown:?}: {answers}");
+                assert!(
+                    answers.starts_with(&format!("HTTP/1.1 {status} ")),
+                    "{shown:?}: {answers}"
+                );
+                assert!(
+                    answers.contains("connection: close"),
+                    "{shown:?}: {answers}"
+                );
             }
         }
     }
@@ -189,7 +228,11 @@ fn bytes_after_a_refusal_are_no_request() {
         let (seen, answers) = play(stream.as_bytes(), &[7]);
         assert_eq!(seen, [], "{lines:?}");
         assert!(answers.starts_with("HTTP/1.1 400 "), "{lines:?}: {answers}");
-        assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{lines:?}: {answers}");
+        assert_eq!(
+            answers.matches("HTTP/1.1 ").count(),
+            1,
+            "{lines:?}: {answers}"
+        );
     }
 }
 
@@ -199,7 +242,10 @@ fn heads_are_bounded() {
         let line = "a".repeat(size);
         let stream = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {line}\r\n\r\n");
         let (_, answers) = play(stream.as_bytes(), &[1000]);
-        assert!(answers.starts_with(&format!("HTTP/1.1 {status} ")), "{size}: {answers}");
+        assert!(
+            answers.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{size}: {answers}"
+        );
     }
     let endless = format!("GET /{}", "a".repeat(100_000));
     let (_, answers) = play(endless.as_bytes(), &[usize::MAX]);
@@ -209,11 +255,19 @@ fn heads_are_bounded() {
 #[test]
 fn continue_is_sent_only_when_the_body_is_read() {
     let ask = |path: &str| {
-        let head =
-            format!("POST {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
+        );
         play(format!("{head}ab").as_bytes(), &[head.len(), 2]).1
     };
-    assert!(ask("/").starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"), "{}", ask("/"));
+    assert!(
+        ask("/").starts_with("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK"),
+        "{}",
+        ask("/")
+    );
     let refused = ask("/early");
-    assert!(refused.starts_with("HTTP/1.1 200 OK") && refused.contains("connection: close"), "{refused}");
+    assert!(
+        refused.starts_with("HTTP/1.1 200 OK") && refused.contains("connection: close"),
+        "{refused}"
+    );
 }

@@ -41,7 +41,10 @@ mod live {
     pub(in super::super) fn echo(request: &mut Request<'_>) -> Response {
         let mut body = Vec::new();
         match request.body().read_to_end(&mut body) {
-            Ok(_) => Response::text(200, format_args!("{} {} {}", request.method, request.path, body.len())),
+            Ok(_) => Response::text(
+                200,
+                format_args!("{} {} {}", request.method, request.path, body.len()),
+            ),
             Err(error) => Response::text(500, error),
         }
     }
@@ -49,7 +52,9 @@ mod live {
     /// Sends everything, and returns the response until the end.
     pub(in super::super) fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
         let mut socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        socket
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         socket.write_all(bytes).unwrap();
         let mut answer = Vec::new();
         socket.read_to_end(&mut answer).unwrap();
@@ -81,7 +86,10 @@ mod live {
                   PUT /c HTTP/1.1\r\nHost: h\r\n\r\n",
             )
         });
-        let bodies: Vec<&str> = text.lines().filter(|line| line.starts_with(['P'])).collect();
+        let bodies: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with(['P']))
+            .collect();
         assert_eq!(bodies, ["POST /a 3", "POST /b 2", "PUT /c 0"], "{text}");
     }
 }

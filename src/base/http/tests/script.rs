@@ -38,7 +38,10 @@ impl Read for Script {
 
 impl Write for Script {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+        self.answers
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .extend(bytes);
         Ok(bytes.len())
     }
 
@@ -60,7 +63,12 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
     let seen = Mutex::new(Vec::new());
     let answers = Arc::<Mutex<Vec<u8>>>::default();
     let bytes = io::Cursor::new(bytes.to_vec());
-    let script = Script { bytes, pieces: pieces.to_vec(), turn: 0, answers: Arc::clone(&answers) };
+    let script = Script {
+        bytes,
+        pieces: pieces.to_vec(),
+        turn: 0,
+        answers: Arc::clone(&answers),
+    };
     let limits = Limits::default();
     let handler = |request: &mut Request<'_>| {
         let mut body = Vec::new();
@@ -71,14 +79,32 @@ pub(super) fn play(bytes: &[u8], pieces: &[usize]) -> (Vec<Seen>, String) {
         }
         let (method, path) = (request.method.clone(), request.path.clone());
         let answer = Response::text(if complete { 200 } else { 500 }, body.len());
-        seen.lock().unwrap_or_else(PoisonError::into_inner).push(Seen { method, path, body, complete });
+        seen.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Seen {
+                method,
+                path,
+                body,
+                complete,
+            });
         answer
     };
-    let mut connection = Connection::new(Box::new(script), peer, Party::of(Ipv4Addr::LOCALHOST.into()));
+    let mut connection = Connection::new(
+        Box::new(script),
+        peer,
+        Party::of(Ipv4Addr::LOCALHOST.into()),
+    );
     connection.serve(&limits, &mut || true, &|| false, &handler);
-    let text = String::from_utf8_lossy(&answers.lock().unwrap_or_else(PoisonError::into_inner)).into_owned();
-    let undated: Vec<&str> = text.split("\r\n").filter(|line| !line.starts_with("date: ")).collect();
-    (seen.into_inner().unwrap_or_else(PoisonError::into_inner), undated.join("\r\n"))
+    let text = String::from_utf8_lossy(&answers.lock().unwrap_or_else(PoisonError::into_inner))
+        .into_owned();
+    let undated: Vec<&str> = text
+        .split("\r\n")
+        .filter(|line| !line.starts_with("date: "))
+        .collect();
+    (
+        seen.into_inner().unwrap_or_else(PoisonError::into_inner),
+        undated.join("\r\n"),
+    )
 }
 
 /// Panics if the meaning depends on the split, or a truncated stream means more than the whole.
@@ -95,7 +121,11 @@ pub fn consistent(bytes: &[u8]) {
                 Some(of_whole) if request.complete => assert_eq!(request, of_whole, "cut at {cut}"),
                 Some(of_whole) => {
                     assert!(of_whole.body.starts_with(&request.body), "cut at {cut}");
-                    assert_eq!(index + 1, seen.len(), "nothing follows a request that was cut");
+                    assert_eq!(
+                        index + 1,
+                        seen.len(),
+                        "nothing follows a request that was cut"
+                    );
                 }
                 None => panic!("cut at {cut}, there is one more request: {request:?}"),
             }

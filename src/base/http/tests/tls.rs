@@ -21,7 +21,10 @@ struct Numbers(u64);
 
 impl Numbers {
     fn below(&mut self, most: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).unwrap() % most.max(1)
     }
 }
@@ -37,7 +40,10 @@ fn mirror(
     let address = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let server = scope.spawn(move || -> io::Result<Vec<u8>> {
-            let limits = Limits { stall: LONG, ..Limits::default() };
+            let limits = Limits {
+                stall: LONG,
+                ..Limits::default()
+            };
             let meter = Arc::new(Meter::new(listener.accept()?.0, &limits)?);
             let mut tls = handshake(config, Arc::clone(&meter), LONG)?;
             meter.finish_within(None);
@@ -67,7 +73,9 @@ fn client(stranger: &Stranger, version: &'static SupportedProtocolVersion) -> Cl
 #[test]
 fn content_arrives_complete_in_pieces_of_any_size() {
     let ours = Stranger::new();
-    let content: Vec<u8> = (0..300_000_u32).map(|number| (number % 253).to_le_bytes()[0]).collect();
+    let content: Vec<u8> = (0..300_000_u32)
+        .map(|number| (number % 253).to_le_bytes()[0])
+        .collect();
     for version in [&TLS12, &TLS13] {
         for pieces in [1, 100, 16_384, 70_000, 1 << 20] {
             let mut connection = client(&ours, version);
@@ -102,10 +110,19 @@ fn request_directly_after_a_large_body_is_answered() {
         for size in [5_000, 70_000, 300_000, 1 << 20] {
             let head = format!("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: {size}\r\n");
             let one = [head.as_bytes(), b"\r\n", &vec![7; size]].concat();
-            let last = [head.as_bytes(), b"Connection: close\r\n\r\n", &vec![8; size]].concat();
+            let last = [
+                head.as_bytes(),
+                b"Connection: close\r\n\r\n",
+                &vec![8; size],
+            ]
+            .concat();
             let mut stream = ours.connect(address, Some(ours.worker_pair()));
             let answer = talk(&mut stream, &[&one[..], &one, &last].concat()).unwrap();
-            assert_eq!(answer.matches(&format!("POST /a {size}\n")).count(), 3, "{answer}");
+            assert_eq!(
+                answer.matches(&format!("POST /a {size}\n")).count(),
+                3,
+                "{answer}"
+            );
         }
     });
 }
@@ -120,9 +137,16 @@ fn damaged_tls_stream_is_detected_and_never_panics() {
         let hurt_at = numbers.below(if seed % 2 == 0 { 600 } else { 60_000 });
         let result = mirror(&ours, 16_384, |socket| {
             // In a deadlock the client times out; the server's timeout has another test.
-            socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+            socket
+                .set_read_timeout(Some(Duration::from_millis(50)))
+                .unwrap();
             let end = socket.try_clone().unwrap();
-            let mut damaged = Damaged { socket, sent: 0, hurt_at, numbers };
+            let mut damaged = Damaged {
+                socket,
+                sent: 0,
+                hurt_at,
+                numbers,
+            };
             let mut stream = rustls::Stream::new(&mut connection, &mut damaged);
             // Either side may detect the damage.
             let _ = stream.write_all(&content);
@@ -133,7 +157,10 @@ fn damaged_tls_stream_is_detected_and_never_panics() {
         });
         let outcome = result.unwrap_or_else(|_| panic!("seed {seed}: the server panicked"));
         // Repeated bytes may be harmless; other damage must be detected.
-        assert!(outcome.map_or(true, |seen| seen == content), "seed {seed}: something else arrived");
+        assert!(
+            outcome.map_or(true, |seen| seen == content),
+            "seed {seed}: something else arrived"
+        );
     }
 }
 
@@ -153,7 +180,10 @@ impl Read for Damaged {
 
 impl Write for Damaged {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let hit = self.hurt_at.checked_sub(self.sent).filter(|&at| at < buffer.len());
+        let hit = self
+            .hurt_at
+            .checked_sub(self.sent)
+            .filter(|&at| at < buffer.len());
         self.sent += buffer.len();
         let mut bytes = buffer.to_vec();
         if let Some(at) = hit {
@@ -161,7 +191,10 @@ impl Write for Damaged {
                 0 => bytes[at] ^= 1 << self.numbers.below(8),
                 1 => drop(bytes.drain(at..(at + 1 + self.numbers.below(9)).min(buffer.len()))),
                 _ => bytes
-                    .splice(at..at, buffer[at..].iter().take(9).copied().collect::<Vec<_>>())
+                    .splice(
+                        at..at,
+                        buffer[at..].iter().take(9).copied().collect::<Vec<_>>(),
+                    )
                     .for_each(drop),
             }
         }

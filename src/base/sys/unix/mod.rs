@@ -83,7 +83,10 @@ pub fn free_bytes(folder: &Path) -> u64 {
 pub fn free_inodes(folder: &Path) -> u64 {
     // File systems that allocate inodes on demand report 0.
     let some = |disk: &rustix::fs::StatVfs| disk.f_files > 0;
-    rustix::fs::statvfs(folder).ok().filter(some).map_or(u64::MAX, |disk| disk.f_favail)
+    rustix::fs::statvfs(folder)
+        .ok()
+        .filter(some)
+        .map_or(u64::MAX, |disk| disk.f_favail)
 }
 
 /// Locks a file for this process while it is open; `false` if another process holds the lock.
@@ -118,7 +121,11 @@ pub fn stdin_file() -> io::Result<File> {
 /// A new, exclusive file without a name that is deleted when closed.
 pub fn unnamed(path: &Path) -> io::Result<File> {
     let mut options = File::options();
-    let file = Open::mode(&mut options, 0o600).read(true).write(true).create_new(true).open(path)?;
+    let file = Open::mode(&mut options, 0o600)
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path)?;
     fs::remove_file(path)?;
     Ok(file)
 }

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketType, ipproto};
-use rustix::process::{Pid, Resource, Rlimit, getrlimit, kill_process, kill_process_group, setrlimit};
+use rustix::process::{
+    Pid, Resource, Rlimit, getrlimit, kill_process, kill_process_group, setrlimit,
+};
 
 use super::super::Signal;
 #[cfg(target_os = "linux")]
@@ -23,7 +25,9 @@ pub use super::super::macos::{adopt_strays, end_strays};
 use super::super::macos::{bearing, ignores_hangups};
 
 /// Environment variables that every program needs.
-pub const INHERITED: &[&str] = &["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER"];
+pub const INHERITED: &[&str] = &[
+    "HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "TMPDIR", "TZ", "USER",
+];
 /// macOS rejects larger limits instead of capping them.
 const MAX_FILES_ON_MACOS: u64 = 10_240;
 
@@ -125,7 +129,10 @@ pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io
 
 /// This machine's network name.
 pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
+    rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned()
 }
 
 pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedFd> {
@@ -137,11 +144,23 @@ pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedFd> {
 /// Maximum open files and sockets of this process; raised to `needed` if the system permits.
 pub fn raise_open_files(needed: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let Some(current) = limit.current.filter(|&current| current < needed) else { return needed };
+    let Some(current) = limit.current.filter(|&current| current < needed) else {
+        return needed;
+    };
     let wanted = limit.maximum.map_or(needed, |maximum| maximum.min(needed));
-    let raised = [wanted, wanted.min(MAX_FILES_ON_MACOS)].into_iter().find(|&number| {
-        number > current && setrlimit(Resource::Nofile, Rlimit { current: Some(number), ..limit }).is_ok()
-    });
+    let raised = [wanted, wanted.min(MAX_FILES_ON_MACOS)]
+        .into_iter()
+        .find(|&number| {
+            number > current
+                && setrlimit(
+                    Resource::Nofile,
+                    Rlimit {
+                        current: Some(number),
+                        ..limit
+                    },
+                )
+                .is_ok()
+        });
     raised.unwrap_or(current)
 }
 
@@ -158,7 +177,16 @@ pub fn colours() -> bool {
 
 /// Whether the terminal shows more than ASCII, according to the user's locale.
 pub fn shows_unicode() -> bool {
-    let set = ["LC_ALL", "LC_CTYPE", "LANG"].iter().filter_map(std::env::var_os);
-    let first = set.into_iter().find(|value| !value.is_empty()).unwrap_or_default();
-    first.to_string_lossy().to_lowercase().replace('-', "").contains("utf8")
+    let set = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .filter_map(std::env::var_os);
+    let first = set
+        .into_iter()
+        .find(|value| !value.is_empty())
+        .unwrap_or_default();
+    first
+        .to_string_lossy()
+        .to_lowercase()
+        .replace('-', "")
+        .contains("utf8")
 }

@@ -42,7 +42,11 @@ pub fn set_mode(_path: &Path, _mode: u32) -> io::Result<()> {
 
 /// A mode that describes the file to other systems: readable by all, writable by its owner unless read-only.
 pub fn mode(about: &Metadata) -> u32 {
-    let write = if about.permissions().readonly() { 0 } else { 0o200 };
+    let write = if about.permissions().readonly() {
+        0
+    } else {
+        0o200
+    };
     (if about.is_dir() { 0o555 } else { 0o444 }) | write
 }
 
@@ -58,7 +62,9 @@ pub fn exposed(_about: &Metadata) -> Option<Exposed> {
 
 /// Creates a symbolic link at `path`, which requires a privilege.
 pub fn symlink(target: &Path, path: &Path) -> io::Result<()> {
-    let leads_to_folder = path.parent().is_some_and(|parent| parent.join(target).is_dir());
+    let leads_to_folder = path
+        .parent()
+        .is_some_and(|parent| parent.join(target).is_dir());
     if leads_to_folder {
         std::os::windows::fs::symlink_dir(target, path)
     } else {
@@ -111,7 +117,10 @@ pub fn file_name(part: &[u8]) -> OsString {
 /// A foreign path with `/` as separator.
 pub fn path(bytes: &[u8]) -> PathBuf {
     let mut path = PathBuf::from(if bytes.starts_with(b"/") { "\\" } else { "" });
-    for part in bytes.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
+    for part in bytes
+        .split(|byte| *byte == b'/')
+        .filter(|part| !part.is_empty())
+    {
         path.push(if matches!(part, b"." | b"..") {
             OsString::from(String::from_utf8_lossy(part).as_ref())
         } else {
@@ -128,12 +137,19 @@ pub fn stdin_file() -> io::Result<File> {
 
 /// A new, exclusive file that is deleted when closed.
 pub fn unnamed(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create_new(true).custom_flags(DELETE_ON_CLOSE).open(path)
+    File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .custom_flags(DELETE_ON_CLOSE)
+        .open(path)
 }
 
 /// Whether a file is executable.
 pub fn is_runnable(file: &Path) -> bool {
-    let ending = file.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
+    let ending = file
+        .extension()
+        .map(|ending| format!(".{}", ending.to_string_lossy()));
     let known = |ending: String| endings().any(|known| known.eq_ignore_ascii_case(&ending));
     file.is_file() && ending.is_some_and(known)
 }
@@ -145,7 +161,9 @@ pub(super) fn program_names(path: &Path) -> Vec<PathBuf> {
         name.push(ending);
         PathBuf::from(name)
     };
-    std::iter::once(path.to_owned()).chain(endings().map(with)).collect()
+    std::iter::once(path.to_owned())
+        .chain(endings().map(with))
+        .collect()
 }
 
 fn endings() -> impl Iterator<Item = String> {
@@ -170,7 +188,9 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("tool.cmd"), "").unwrap();
         fs::write(folder.join("tool.txt"), "").unwrap();
-        let found = program_names(&folder.join("tool")).into_iter().find(|name| is_runnable(name));
+        let found = program_names(&folder.join("tool"))
+            .into_iter()
+            .find(|name| is_runnable(name));
         assert_eq!(found, Some(folder.join("tool.cmd")));
         assert!(!is_runnable(&folder.join("tool.txt")));
         fs::remove_dir_all(folder).unwrap();

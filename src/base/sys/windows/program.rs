@@ -48,7 +48,13 @@ impl Group {
                 return Err(io::Error::other(error));
             }
         }
-        Ok((Self { id: child.id(), job: Mutex::new(Some(job)) }, child))
+        Ok((
+            Self {
+                id: child.id(),
+                job: Mutex::new(Some(job)),
+            },
+            child,
+        ))
     }
 
     /// Its number, for [`kill_group`].
@@ -133,7 +139,11 @@ pub(crate) fn tcp_socket(family: AddressFamily) -> io::Result<OwnedSocket> {
         rustix::net::wsa_startup()?;
         let _ = STARTED.set(());
     }
-    Ok(rustix::net::socket(family, SocketType::STREAM, Some(ipproto::TCP))?)
+    Ok(rustix::net::socket(
+        family,
+        SocketType::STREAM,
+        Some(ipproto::TCP),
+    )?)
 }
 
 /// Returns `needed`: Windows has no relevant limit.
