@@ -1,8 +1,9 @@
-//! All workers of a large cluster at once; each needs a certificate before it can report: the cost of a signature, the time
-//! for all workers, whether every worker succeeds, and the rate of requests to the API server.
+//! All workers of a large cluster at once; each needs a certificate before it can report: the cost
+//! of a signature, the time for all workers, whether every worker succeeds, and the rate of
+//! requests to the API server.
 //!
-//! Each worker is the program's own client, with its own key, token and backoff. The token review is simulated with the
-//! latency of a real one; it counts reviews per second.
+//! Each worker is the program's own client, with its own key, token and backoff. The token review
+//! is simulated with the latency of a real one; it counts reviews per second.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -23,7 +24,8 @@ const WORKERS: usize = 5_000;
 const REVIEW: Duration = Duration::from_millis(20);
 const REVIEWS_FILE: &str = "most-reviews-in-a-second";
 
-/// The role: serves until end of input, then reports the maximum number of reviews within one second.
+/// The role: serves until end of input, then reports the maximum number of reviews within one
+/// second.
 pub(super) fn serve(dir: &Path, nodes: &str) {
     let names: Vec<String> = (0..nodes.parse().unwrap())
         .map(|node| format!("n{node}"))

@@ -1,8 +1,8 @@
 //! Cost of the secure channel, as ratios within one run, and peak memory of both ends.
 //!
-//! The measured servers are separate processes: this program with a role as its first argument. All files are written
-//! below `BENCH_DIR`, by default `/dev/shm`, so that the disk is not measured; the large upload is also measured into a
-//! file on disk, as results are stored.
+//! The measured servers are separate processes: this program with a role as its first argument. All
+//! files are written below `BENCH_DIR`, by default `/dev/shm`, so that the disk is not measured;
+//! the large upload is also measured into a file on disk, as results are stored.
 
 #![allow(
     clippy::unwrap_used,
@@ -89,9 +89,9 @@ fn measure(chosen: &[&str]) {
     }
 }
 
-/// One large upload through the aggregator, next to the same bytes through TLS alone into a file. In memory there is no
-/// limit to hold: SHA-256, which plain TLS lacks, is most of the work, and all processors are busy. Two with 1.3 GB/s of
-/// it reach 0.7 to 0.85.
+/// One large upload through the aggregator, next to the same bytes through TLS alone into a file.
+/// In memory there is no limit to hold: SHA-256, which plain TLS lacks, is most of the work, and
+/// all processors are busy. Two with 1.3 GB/s of it reach 0.7 to 0.85.
 fn upload(base: &Path, least: Option<f64>) {
     const SIZE: u64 = 1024 * MIB;
     let raw = Server::start("raw", base, 0);
@@ -184,7 +184,8 @@ fn memory(base: &Path) {
             peaks = [peaks[0].max(worker), peaks[1].max(aggregator)];
         }
         std::fs::remove_dir_all(&results).unwrap();
-        // The ratio has no limit: SHA-256, which plain TLS lacks, is half of the work where the disk is memory.
+        // The ratio has no limit: SHA-256, which plain TLS lacks, is half of the work where the
+        // disk is memory.
         let ratio = times[1] / times[0];
         println!(
             "     {name}: TLS alone {:.2} s, worker and aggregator {:.2} s, {ratio:.2} times",
@@ -252,8 +253,9 @@ fn carry(base: &Path, results: &Path) -> (Duration, f64, f64) {
     measured
 }
 
-/// All workers of a large cluster at once, each with its own connection and without retries. Handshakes begin up to three
-/// seconds after the connection. Once from one address, once from 5,000.
+/// All workers of a large cluster at once, each with its own connection and without retries.
+/// Handshakes begin up to three seconds after the connection. Once from one address, once from
+/// 5,000.
 fn crowd(base: &Path) {
     crowd_from(base, "one address", &|_| [127, 0, 0, 1]);
     let many = |node: usize| [127, 77, (node % 5_000 / 250) as u8, (1 + node % 250) as u8];
@@ -315,8 +317,8 @@ fn crowd_from(base: &Path, from: &str, source: &(dyn Fn(usize) -> [u8; 4] + Sync
     );
 }
 
-/// Heartbeats over new connections beside 4,800 half-open connections from 64 addresses, and uploads of another plugin
-/// at 512 bytes a second. Closed connections are opened again.
+/// Heartbeats over new connections beside 4,800 half-open connections from 64 addresses, and
+/// uploads of another plugin at 512 bytes a second. Closed connections are opened again.
 fn siege(base: &Path) {
     const BEATS: usize = 100;
     const SLOW: usize = 512;
@@ -413,7 +415,8 @@ fn siege(base: &Path) {
     );
 }
 
-/// Bodies of all kinds that the protocol allows, from 64 hostile nodes at once, next to honest nodes of the same plugin.
+/// Bodies of all kinds that the protocol allows, from 64 hostile nodes at once, next to honest
+/// nodes of the same plugin.
 fn bodies(base: &Path) {
     const HOSTILE: usize = 64;
     const BEATS: usize = 100;
@@ -525,8 +528,8 @@ fn slow(base: &Path) {
                         let node = UPLOADS * ROUNDS * 2 + round * SLOW + number;
                         stream.write_all(head(node, 100 * MIB).as_bytes()).unwrap();
                         ready.wait();
-                        // Clients are independent: fifty that wake at the same moment would measure the
-                        // crowd, not the slowness.
+                        // Clients are independent: fifty that wake at the same moment would measure
+                        // the crowd, not the slowness.
                         end.wait(Duration::from_millis(number as u64 * 2));
                         // 10 KiB/s.
                         while !end.wait(Duration::from_millis(100)) {
@@ -553,7 +556,8 @@ fn slow(base: &Path) {
     );
 }
 
-/// Ordinary uploads with and without a client that fetches the results so far, one fetch after the other.
+/// Ordinary uploads with and without a client that fetches the results so far, one fetch after the
+/// other.
 fn live(base: &Path) {
     const UPLOADS: usize = 200;
     let ours = Server::start("aggregator", base, UPLOADS * ROUNDS * 2);

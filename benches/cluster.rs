@@ -1,8 +1,10 @@
-//! Cost of a run over thousands of nodes for aggregator and API server, and of downloading a large archive over an unreliable
-//! connection for both ends. The cluster is the fake API server of the tests; everything measured is a separate process.
+//! Cost of a run over thousands of nodes for aggregator and API server, and of downloading a large
+//! archive over an unreliable connection for both ends. The cluster is the fake API server of the
+//! tests; everything measured is a separate process.
 //!
-//! `cargo bench --bench cluster -- [nodes] [retrieve]`; `NODES` and `MIB` set the number and size (5000, 1024). With `CHURN=1`,
-//! one percent of the nodes is not ready, and every minute one percent is deleted and another one joins.
+//! `cargo bench --bench cluster -- [nodes] [retrieve]`; `NODES` and `MIB` set the number and size
+//! (5000, 1024). With `CHURN=1`, one percent of the nodes is not ready, and every minute one
+//! percent is deleted and another one joins.
 
 #![allow(
     clippy::unwrap_used,

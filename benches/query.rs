@@ -1,5 +1,6 @@
-//! Cost of a snapshot of a large cluster: peak memory, speed of parallel compared with sequential requests, and time if no
-//! kubelet responds (`cargo bench --bench query -- silent`). The server is in this process and responds after 5 ms, with lists built before.
+//! Cost of a snapshot of a large cluster: peak memory, speed of parallel compared with sequential
+//! requests, and time if no kubelet responds (`cargo bench --bench query -- silent`). The server is
+//! in this process and responds after 5 ms, with lists built before.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,8 +30,8 @@ const NODES: usize = 200;
 const LATENCY: Duration = Duration::from_millis(5);
 const ROUNDS: usize = 3;
 
-/// Number of nodes with silent kubelets. The API server reports every other one; for the rest it is silent as long as it
-/// waits for the kubelet.
+/// Number of nodes with silent kubelets. The API server reports every other one; for the rest it is
+/// silent as long as it waits for the kubelet.
 const SILENT: usize = 5_000;
 const REFUSAL: Duration = Duration::from_millis(50);
 const DIAL_TIMEOUT: Duration = Duration::from_secs(60);

@@ -1,8 +1,8 @@
-//! Cost of showing archives and building result trees: time as ratios to other tools within the same run, and peak
-//! memory.
+//! Cost of showing archives and building result trees: time as ratios to other tools within the
+//! same run, and peak memory.
 //!
-//! Measures the program as built for this benchmark. All files are written below `BENCH_DIR`, by default
-//! `/dev/shm`.
+//! Measures the program as built for this benchmark. All files are written below `BENCH_DIR`, by
+//! default `/dev/shm`.
 
 #![allow(
     clippy::unwrap_used,
@@ -119,8 +119,8 @@ fn many_tests() {
     }
 }
 
-/// Features of the original, measured for both; `SONOBUOY_ORIGINAL` names its binary. The second archive lists
-/// no plugins, so one is named.
+/// Features of the original, measured for both; `SONOBUOY_ORIGINAL` names its binary. The second
+/// archive lists no plugins, so one is named.
 fn beside_the_original() {
     let Some(original) = std::env::var_os("SONOBUOY_ORIGINAL") else {
         return println!("beside the original: skipped, since SONOBUOY_ORIGINAL names no program");

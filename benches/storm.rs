@@ -1,5 +1,5 @@
-//! All attacks of unauthenticated clients and of a plugin with its certificate at once: whether the results of another
-//! plugin arrive, the peak memory, and the age of the status.
+//! All attacks of unauthenticated clients and of a plugin with its certificate at once: whether the
+//! results of another plugin arrive, the peak memory, and the age of the status.
 //!
 //! `STORM_SECONDS` is the duration; 300 by default.
 

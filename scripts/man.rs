@@ -1,4 +1,5 @@
-//! Writes one man page per command into a folder, and docs/commands.md: `cargo run --example man -- FOLDER [PAGE]`.
+//! Writes one man page per command into a folder, and docs/commands.md: `cargo run --example man --
+//! FOLDER [PAGE]`.
 //!
 //! The commands, their flags and examples are those of the help. Owns the sections that help lacks.
 

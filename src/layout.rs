@@ -1,7 +1,8 @@
 //! Paths inside an archive, and inside the folder of a run, which becomes one.
 //!
-//! Every path that two modules must agree on is defined here once; `tests/tidy.rs` rejects it anywhere else. Paths in an
-//! archive use `/` on every system. Performs no I/O, and does not validate names: callers must.
+//! Every path that two modules must agree on is defined here once; `tests/tidy.rs` rejects it
+//! anywhere else. Paths in an archive use `/` on every system. Performs no I/O, and does not
+//! validate names: callers must.
 
 use std::path::{Path, PathBuf};
 
@@ -73,11 +74,13 @@ pub(crate) const JOURNAL: &str = "journal";
 pub(crate) const INCOMING: &str = "incoming";
 /// The run's authority with its key, inside the same folder.
 pub(crate) const AUTHORITY: &str = "authority.pem";
-/// The cluster's identifier of the run, inside the same folder: a pod with the same one resumes the run.
+/// The cluster's identifier of the run, inside the same folder: a pod with the same one resumes the
+/// run.
 pub(crate) const IDENTITY: &str = "identity";
 /// Next to the folders of runs: the uid of the pod whose run is complete.
 pub(crate) const COMPLETE: &str = "complete";
-/// Next to them: the last status of a complete run, or a status that the annotation of the pod cannot hold.
+/// Next to them: the last status of a complete run, or a status that the annotation of the pod
+/// cannot hold.
 pub(crate) const LAST_STATUS: &str = "status.json";
 /// Next to them: archives of earlier runs.
 pub(crate) const EARLIER: &str = "earlier";
@@ -113,7 +116,8 @@ pub(crate) fn is_attempt(name: &str, plugin: &str) -> bool {
     number.is_some_and(|number| number.parse::<u32>().is_ok())
 }
 
-/// The name of a part of a split plugin: the first has the plugin's name, `0` is the part that runs after the others.
+/// The name of a part of a split plugin: the first has the plugin's name, `0` is the part that runs
+/// after the others.
 pub(crate) fn part(plugin: &str, number: usize) -> String {
     match number {
         0 => format!("{plugin}-serial"),

@@ -1,9 +1,11 @@
-//! Runs diagnostic and conformance plugins on a Kubernetes cluster and collects the results of every node.
+//! Runs diagnostic and conformance plugins on a Kubernetes cluster and collects the results of
+//! every node.
 //!
-//! This page is the map of the code. One binary plays four roles: the **command line** starts an aggregator in a cluster; the
-//! **aggregator** launches plugins, receives results over mutual TLS, and packs an archive; the **worker** waits beside a
-//! plugin for its `done` file and uploads what it names; the **gatherer** reads the facts and logs of a node.
-//! `run --local` plays all of them on one machine.
+//! This page is the map of the code. One binary plays four roles: the **command line** starts an
+//! aggregator in a cluster; the **aggregator** launches plugins, receives results over mutual TLS,
+//! and packs an archive; the **worker** waits beside a plugin for its `done` file and uploads what
+//! it names; the **gatherer** reads the facts and logs of a node. `run --local` plays all of them
+//! on one machine.
 //!
 //! # Crates
 //!
@@ -15,9 +17,10 @@
 //!
 //! # Layers
 //!
-//! A module imports only from layers strictly below its own; modules in one layer never import each other. `|` only
-//! groups. `tests/tidy.rs` reads this block and the list below it, and fails on an import that violates either, on a
-//! module missing from them, and on a file without a header. `base/` and `client/` are the crates of that name.
+//! A module imports only from layers strictly below its own; modules in one layer never import each
+//! other. `|` only groups. `tests/tidy.rs` reads this block and the list below it, and fails on an
+//! import that violates either, on a module missing from them, and on a file without a header.
+//! `base/` and `client/` are the crates of that name.
 //!
 //! ```text
 //! cli
@@ -98,19 +101,22 @@
 //!
 //! # How data flows
 //!
-//! definition → manifests → aggregator pod → driver's pods → plugin writes `done` → worker PUTs over mutual
-//! TLS → store (temporary file, digest, rename, journal) → item tree → archive → retrieve → report.
-//! Each arrow is one function call or one request; none goes back.
+//! definition → manifests → aggregator pod → driver's pods → plugin writes `done` → worker PUTs
+//! over mutual TLS → store (temporary file, digest, rename, journal) → item tree → archive →
+//! retrieve → report. Each arrow is one function call or one request; none goes back.
 //!
 //! # Invariants
 //!
-//! * The aggregator knows neither Kubernetes nor drivers; drivers report failures as [`client::protocol`] values through
-//!   a channel; only `pipeline` and `cli` bring the services together.
-//! * Plain threads, named, scoped, joined by the function that starts them. No async runtime, no `unsafe`.
+//! * The aggregator knows neither Kubernetes nor drivers; drivers report failures as
+//!   [`client::protocol`] values through a channel; only `pipeline` and `cli` bring the services
+//!   together.
+//! * Plain threads, named, scoped, joined by the function that starts them. No async runtime, no
+//!   `unsafe`.
 //! * All waiting goes through [`base::stop::Stop`], so everything can be stopped.
-//! * Everything from the network, an archive or a cluster is hostile: sizes bounded, no path outside its
-//!   folder, an error to the peer, never a panic.
-//! * Partial failure is data, recorded in the results; only failing to produce an archive is an error.
+//! * Everything from the network, an archive or a cluster is hostile: sizes bounded, no path
+//!   outside its folder, an error to the peer, never a panic.
+//! * Partial failure is data, recorded in the results; only failing to produce an archive is an
+//!   error.
 
 mod cli;
 

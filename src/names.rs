@@ -1,7 +1,8 @@
 //! Names in a cluster: objects, labels, annotations, ports, folders inside pods, variables.
 //!
-//! Every name that two modules must agree on is defined here once; `tests/tidy.rs` rejects it anywhere else. Most are the
-//! original's, so that both programs find each other's objects. Does not know the structure of objects.
+//! Every name that two modules must agree on is defined here once; `tests/tidy.rs` rejects it
+//! anywhere else. Most are the original's, so that both programs find each other's objects. Does
+//! not know the structure of objects.
 
 use serde_json::Value;
 
@@ -18,7 +19,8 @@ pub(crate) const CONFIG_MAP: &str = "sonobuoy-config-cm";
 pub(crate) const CONFIG_KEY: &str = "config.json";
 /// The config map with the run's plugins.
 pub(crate) const PLUGINS_MAP: &str = "sonobuoy-plugins-cm";
-/// The config map with the certificate of a run's authority, and its keys for the certificate and the run's UUID.
+/// The config map with the certificate of a run's authority, and its keys for the certificate and
+/// the run's UUID.
 pub(crate) const AUTHORITY_MAP: &str = "sonobuoy-authority";
 pub(crate) const AUTHORITY_KEY: &str = "authority.crt";
 pub(crate) const RUN_KEY: &str = "run";
@@ -32,7 +34,8 @@ pub(crate) const AGGREGATOR_ACCOUNT: &str = "sonobuoy-aggregator";
 pub(crate) const SERVICE_ACCOUNT: &str = "sonobuoy-serviceaccount";
 /// The status service, its secret, and the name in its certificate, whatever its address.
 pub(crate) const STATUS_SERVICE: &str = "sonobuoy-status";
-/// The secret for the aggregator's upload of the archive, and its keys: the URL, and the authorities to trust.
+/// The secret for the aggregator's upload of the archive, and its keys: the URL, and the
+/// authorities to trust.
 pub(crate) const UPLOAD_SECRET: &str = "sonobuoy-upload";
 pub(crate) const UPLOAD_KEY: &str = "url";
 pub(crate) const UPLOAD_CA_KEY: &str = "ca.crt";
@@ -58,8 +61,8 @@ pub(crate) const TERMINATION_LOG: &str = "/dev/termination-log";
 pub(crate) const AGGREGATOR_PORT: u16 = 8080;
 /// The port for progress reports inside a plugin's pod.
 pub(crate) const PROGRESS_PORT: u16 = 8099;
-/// The ports for progress reports of plugins on their node's network, which they share with the plugins of other runs: below
-/// those of services and of connections.
+/// The ports for progress reports of plugins on their node's network, which they share with the
+/// plugins of other runs: below those of services and of connections.
 pub(crate) const HOST_PROGRESS_PORTS: std::ops::Range<u16> = 20_000..30_000;
 /// The port of the status service.
 pub(crate) const STATUS_PORT: u16 = 8443;
@@ -105,7 +108,8 @@ pub(crate) const SELECTOR: &str = "component=sonobuoy";
 pub(crate) const AGGREGATOR_SELECTORS: [&str; 2] =
     ["sonobuoy-component=aggregator", "run=sonobuoy-master"];
 
-/// Whether a text is a DNS label as Kubernetes requires it: at most 63 of `a-z`, `0-9` and `-`, which is not at the ends.
+/// Whether a text is a DNS label as Kubernetes requires it: at most 63 of `a-z`, `0-9` and `-`,
+/// which is not at the ends.
 pub(crate) fn is_label(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     (1..=63).contains(&text.len())
@@ -210,7 +214,8 @@ pub(crate) mod env {
     pub(crate) const RESULTS_ANYWHERE: &str = "SONOBUOY_RESULTS_ANYWHERE";
     /// Folder for a plugin's results.
     pub(crate) const RESULTS_DIR: &str = "SONOBUOY_RESULTS_DIR";
-    /// Additional mount of the results in the plugin's container, for definitions of earlier versions.
+    /// Additional mount of the results in the plugin's container, for definitions of earlier
+    /// versions.
     pub(crate) const RESULTS_MOUNT: &str = "SONOBUOY_RESULTS_MOUNT";
     /// Time that a worker continues after a termination signal.
     pub(crate) const SHUTDOWN_GRACE: &str = "SONOBUOY_SHUTDOWN_GRACE";

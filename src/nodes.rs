@@ -13,7 +13,8 @@ use base::{Joined as _, near};
 
 /// The label with the zone of a node.
 const ZONE: &str = "topology.kubernetes.io/zone";
-/// Nodes at once, unless the definition or the run says otherwise; in large clusters [`DEFAULT_PERCENT`].
+/// Nodes at once, unless the definition or the run says otherwise; in large clusters
+/// [`DEFAULT_PERCENT`].
 const DEFAULT_COUNT: usize = 50;
 const DEFAULT_PERCENT: usize = 10;
 
@@ -147,7 +148,8 @@ pub(crate) fn zone(node: &Value) -> &str {
 const MAX_LISTED_NODES: usize = 20;
 
 impl Choice {
-    /// The settings that differ from the default: each with its flag and its key in a configuration.
+    /// The settings that differ from the default: each with its flag and its key in a
+    /// configuration.
     pub(crate) fn given(&self) -> Vec<(&'static str, &'static str)> {
         let default = Self::default();
         let settings = [
@@ -220,7 +222,8 @@ impl Choice {
             && self.excludes(node).is_none()
     }
 
-    /// The chosen nodes, and the reason for each other one. The same `seed` chooses the same sample.
+    /// The chosen nodes, and the reason for each other one. The same `seed` chooses the same
+    /// sample.
     pub(crate) fn choose<'n>(
         &self,
         nodes: impl Iterator<Item = &'n Value>,

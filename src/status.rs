@@ -1,7 +1,8 @@
-//! The status document of a run: the annotation `sonobuoy.hept.io/status`, `status --json`, `GET /status`.
+//! The status document of a run: the annotation `sonobuoy.hept.io/status`, `status --json`, `GET
+//! /status`.
 //!
-//! Owns its structure. `aggregator` fills it, `cli` shows it. Scripts rely on the names and presence of fields; fields that
-//! the original lacks are omitted when empty.
+//! Owns its structure. `aggregator` fills it, `cli` shows it. Scripts rely on the names and
+//! presence of fields; fields that the original lacks are omitted when empty.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub(crate) const COMPLETE: &str = "complete";
 /// Done without a result.
 pub(crate) const FAILED: &str = "failed";
 
-/// Prefix of a progress message that names the running test, and the separator before its start time.
+/// Prefix of a progress message that names the running test, and the separator before its start
+/// time.
 const RUNNING_TEST: &str = "RUNNING ";
 const SINCE: &str = " since ";
 
@@ -75,10 +77,12 @@ pub(crate) struct Run {
     /// The problem that prevents a run from starting; only known outside the aggregator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Creation time of the aggregator's pod; only known outside the aggregator, and never serialized.
+    /// Creation time of the aggregator's pod; only known outside the aggregator, and never
+    /// serialized.
     #[serde(skip)]
     pub started: Option<SystemTime>,
-    /// Bytes of the results that have arrived; only known inside the aggregator, and never serialized.
+    /// Bytes of the results that have arrived; only known inside the aggregator, and never
+    /// serialized.
     #[serde(skip)]
     pub received_bytes: u64,
     /// Requests of workers that were refused; as `received_bytes`.
@@ -103,8 +107,8 @@ impl Run {
         run
     }
 
-    /// Parses the text of an annotation or of the status service, as its other readers do: keys are case-insensitive, and
-    /// absent equals null.
+    /// Parses the text of an annotation or of the status service, as its other readers do: keys are
+    /// case-insensitive, and absent equals null.
     pub(crate) fn parse(text: &str) -> serde_json::Result<Self> {
         let mut run = base::json::from_slice(text.as_bytes())?;
         let fields = plain(&mut run)?;
@@ -201,8 +205,8 @@ pub(crate) struct Entry {
     /// The number of nodes in a folded entry; absent means one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// Precision of the sender's identification: `node` by a separate certificate, `plugin` by one shared by all nodes of
-    /// the plugin.
+    /// Precision of the sender's identification: `node` by a separate certificate, `plugin` by one
+    /// shared by all nodes of the plugin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
     /// The problem, in a sentence, and its remedy.

@@ -1,5 +1,5 @@
-//! The aggregator process against the fake API server: behaviour of a run when pods, nodes, the API server or the
-//! aggregator itself fail.
+//! The aggregator process against the fake API server: behaviour of a run when pods, nodes, the API
+//! server or the aggregator itself fail.
 
 use std::io::Write as _;
 
@@ -647,8 +647,8 @@ fn minimal_configuration_is_sufficient() {
     );
 }
 
-/// A gzip tar of `thousands` × 1,000 + 1 entries: some files, then the same compressed folder repeatedly, which
-/// takes no disk space. A member of 1,000 entries is packed once and repeated.
+/// A gzip tar of `thousands` × 1,000 + 1 entries: some files, then the same compressed folder
+/// repeatedly, which takes no disk space. A member of 1,000 entries is packed once and repeated.
 fn many_entries(thousands: usize) -> Vec<u8> {
     let member = |count: usize, name: fn(usize) -> String, kind| {
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());

@@ -1,4 +1,5 @@
-//! What CI systems get: Markdown, the summary and the annotations of GitHub Actions, the composite action.
+//! What CI systems get: Markdown, the summary and the annotations of GitHub Actions, the composite
+//! action.
 
 use crate::export::results;
 use crate::support::{Folder, Sonobuoy};

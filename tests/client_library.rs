@@ -131,7 +131,8 @@ fn documented(language: &str) -> String {
     block.split("```").next().unwrap().to_owned()
 }
 
-/// The nodes from which `command`, a plugin without a worker, submitted `report.json` in a local run.
+/// The nodes from which `command`, a plugin without a worker, submitted `report.json` in a local
+/// run.
 fn by_itself(command: &[&str]) -> Vec<String> {
     let folder = Folder::new();
     let report = folder.write("report.json", "{}");

@@ -1,4 +1,5 @@
-//! `--contexts` and `--kubeconfigs`: one command in many fake clusters, with broken ones among them.
+//! `--contexts` and `--kubeconfigs`: one command in many fake clusters, with broken ones among
+//! them.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;

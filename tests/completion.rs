@@ -258,7 +258,8 @@ fn completions_equal_the_help() {
     assert!(seen > 30, "{seen} commands");
 }
 
-/// The shell's output for a script, in a folder with the completion script `completion`; `None` without that shell.
+/// The shell's output for a script, in a folder with the completion script `completion`; `None`
+/// without that shell.
 fn shell(name: &str, flags: &[&str], script: &str) -> Option<String> {
     let shell = program(name)?;
     let folder = Folder::new();

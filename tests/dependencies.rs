@@ -1,5 +1,5 @@
-//! Dependencies comply with the lists of deny.toml: licences, duplicate crates, sources. cargo-deny checks more of the
-//! same lists where it is installed.
+//! Dependencies comply with the lists of deny.toml: licences, duplicate crates, sources. cargo-deny
+//! checks more of the same lists where it is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

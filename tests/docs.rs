@@ -24,7 +24,8 @@ fn pages() -> Vec<(PathBuf, String)> {
         .collect()
 }
 
-/// Requirements of a command block: its first line is `# needs: WHAT`; the block is then parsed instead of run.
+/// Requirements of a command block: its first line is `# needs: WHAT`; the block is then parsed
+/// instead of run.
 const NEEDS: &[&str] = &[
     "a cluster",
     "a container runtime",
@@ -98,7 +99,8 @@ fn code_blocks_have_a_known_language_and_are_valid() {
     }
 }
 
-/// The folder that the documentation assumes: the program in PATH, `plugins.d`, and build commands as dry runs.
+/// The folder that the documentation assumes: the program in PATH, `plugins.d`, and build commands
+/// as dry runs.
 #[cfg(unix)]
 fn workplace(root: &Path) -> Folder {
     use std::os::unix::fs::{PermissionsExt, symlink};

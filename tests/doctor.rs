@@ -1,5 +1,5 @@
-//! `doctor` against the fake API server, whose kubelet runs the pods' commands: the echo is one, over the run's own TLS.
-//! The cluster is broken on purpose, in one way or two at a time.
+//! `doctor` against the fake API server, whose kubelet runs the pods' commands: the echo is one,
+//! over the run's own TLS. The cluster is broken on purpose, in one way or two at a time.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -36,7 +36,8 @@ struct Cluster {
     api: ApiServer,
     folder: Folder,
     running: Running,
-    /// A connection to the aggregator's port: reserves the port, while the aggregator can still listen on it.
+    /// A connection to the aggregator's port: reserves the port, while the aggregator can still
+    /// listen on it.
     _reserved: (TcpStream, TcpStream),
 }
 

@@ -1,5 +1,5 @@
-//! Failing disks, files, threads and connections: the run ends, and exits with 0 only if every expected result is in the
-//! archive, intact.
+//! Failing disks, files, threads and connections: the run ends, and exits with 0 only if every
+//! expected result is in the archive, intact.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -299,7 +299,8 @@ fn no_injected_fault_makes_an_incomplete_run_pass() {
     assert!(hits > SEEDS / 2, "only {hits} faults were met");
 }
 
-/// A run of one node whose worker meets this fault at paths with this end. Returns its outcome and messages.
+/// A run of one node whose worker meets this fault at paths with this end. Returns its outcome and
+/// messages.
 fn run_with_fault_at(end: &str, request: &str, sent: Sent) -> Option<(ExitStatus, Archive)> {
     let (mut command, folder) = run(1);
     let library = injector(&folder)?;
@@ -544,8 +545,8 @@ fn archive_and_seal_stay_together_when_a_sync_fails() {
     assert!(failures > 0, "no sync failed");
 }
 
-/// Forwards connections to `to`. On the first one, the aggregator receives at most `bytes` and then end of stream, while
-/// the worker can send everything.
+/// Forwards connections to `to`. On the first one, the aggregator receives at most `bytes` and then
+/// end of stream, while the worker can send everything.
 fn half_closing(to: String, bytes: u64) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -609,7 +610,8 @@ fn relative_tmpdir_works_and_an_empty_one_is_ignored() {
     }
 }
 
-/// Runs `script`, which ends without a result, and returns the error that is reported in place of it.
+/// Runs `script`, which ends without a result, and returns the error that is reported in place of
+/// it.
 #[track_caller]
 fn reported_error(script: &str, limit: u32) -> String {
     let definition = format!(

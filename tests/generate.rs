@@ -1,4 +1,5 @@
-//! Output of `gen`: the original's own outputs, every flag, definitions of every form, and rejections.
+//! Output of `gen`: the original's own outputs, every flag, definitions of every form, and
+//! rejections.
 
 use serde_json::{Value, json};
 
@@ -649,7 +650,8 @@ fn kubectl_reads_every_document() {
     ))
     .run_any()
     .stdout;
-    // `create --dry-run` needs a server's list of kinds; `label --local` reads the same documents with the same code.
+    // `create --dry-run` needs a server's list of kinds; `label --local` reads the same documents
+    // with the same code.
     let mut child = std::process::Command::new(kubectl)
         .args(["label", "--local", "-f", "-", "-o", "name", "read=yes"])
         .stdin(std::process::Stdio::piped())

@@ -1,4 +1,5 @@
-//! Identity of result senders in a run with per-worker certificates, and plugins that submit by themselves.
+//! Identity of result senders in a run with per-worker certificates, and plugins that submit by
+//! themselves.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The kit of a version: collected from registries, pushed into another one, used by a run without further flags.
+//! The kit of a version: collected from registries, pushed into another one, used by a run without
+//! further flags.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

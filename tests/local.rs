@@ -47,7 +47,8 @@ fn archive_of_errors(run: Sonobuoy) -> (Archive, String) {
     archive(run.status(1).stderr_has("no plugin has delivered a result"))
 }
 
-/// Whether a process that wrote its ID into a file still runs. In scripts its own ID is `$$$$`: as in a pod, `$$` is `$`.
+/// Whether a process that wrote its ID into a file still runs. In scripts its own ID is `$$$$`: as
+/// in a pod, `$$` is `$`.
 fn runs(file: &Path) -> bool {
     let number: u32 = std::fs::read_to_string(file)
         .unwrap()
@@ -669,7 +670,8 @@ fn terminated_worker_is_not_awaited() {
 #[test]
 fn interrupt_stops_the_run_and_keeps_received_results() {
     use rustix::process::Signal;
-    // Several signals at once, as `timeout` sends them to a program and then to its group, are one request.
+    // Several signals at once, as `timeout` sends them to a program and then to its group, are one
+    // request.
     for signals in [
         &[Signal::INT][..],
         &[Signal::TERM],

@@ -7,8 +7,8 @@
     unreachable_pub
 )]
 
-// Tests with signals, named pipes and shell scripts are marked, and so are tests of this source tree;
-// `windows` contains the equivalents for that system.
+// Tests with signals, named pipes and shell scripts are marked, and so are tests of this source
+// tree; `windows` contains the equivalents for that system.
 #[cfg(unix)]
 mod aggregator;
 mod attack;

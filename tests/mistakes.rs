@@ -1,4 +1,5 @@
-//! Typing mistakes of new, tired users or users of other programs: each is answered once, with a suggestion.
+//! Typing mistakes of new, tired users or users of other programs: each is answered once, with a
+//! suggestion.
 
 use crate::support::{Folder, Sonobuoy};
 

@@ -1,4 +1,5 @@
-//! The manifest of nightly runs: it has exactly the objects of the Helm chart, and its command line is valid.
+//! The manifest of nightly runs: it has exactly the objects of the Helm chart, and its command line
+//! is valid.
 
 use serde_json::Value;
 

@@ -1,7 +1,8 @@
-//! Archives of this program, read by the original's `results`: a judge that shares no code with ours.
+//! Archives of this program, read by the original's `results`: a judge that shares no code with
+//! ours.
 //!
-//! The golden files record the original's output, and `results` must print the same. Where `SONOBUOY_ORIGINAL` names the
-//! original, its output is compared, too.
+//! The golden files record the original's output, and `results` must print the same. Where
+//! `SONOBUOY_ORIGINAL` names the original, its output is compared, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! The exit code of every outcome with every `--fail-on`, and the requested files, whatever happens to standard output.
+//! The exit code of every outcome with every `--fail-on`, and the requested files, whatever happens
+//! to standard output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

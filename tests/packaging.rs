@@ -1,4 +1,5 @@
-//! Scripts for image and kit, with small files instead of binaries: building real ones takes minutes.
+//! Scripts for image and kit, with small files instead of binaries: building real ones takes
+//! minutes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -355,7 +356,8 @@ fn packages_and_manifests_pass_their_linters() {
     let folder = Folder::new();
     let out = release(&folder, formats(), "");
     let version = env!("CARGO_PKG_VERSION");
-    // Placeholders instead of programs, and no key of a distribution; rpmlint 2.4 compares programs with sections of the manual.
+    // Placeholders instead of programs, and no key of a distribution; rpmlint 2.4 compares programs
+    // with sections of the manual.
     let settings = "CompressExtension = \"gz\"\nValidLicenses = [\"Apache-2.0\"]\nFilters = [\"no-signature\", \"no-binary\", \"no-manual-page\", \"package-with-huge-docs\"]\n";
     let settings = folder.write("rpmlint.toml", settings);
     let (deb, rpm) = (

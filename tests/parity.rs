@@ -1,7 +1,7 @@
 //! One definition, run on this machine and in a cluster: the same results and the same exit code.
 //!
-//! The cluster is the fake API server with a kubelet that runs containers as processes; aggregator and workers are the real
-//! program. Its workers have no access to the API.
+//! The cluster is the fake API server with a kubelet that runs containers as processes; aggregator
+//! and workers are the real program. Its workers have no access to the API.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -15,8 +15,8 @@ use super::support::cluster::Cluster;
 use super::support::watchdog::Watchdog;
 use super::support::{Archive, Folder, Sonobuoy};
 
-/// A plugin: its name, keys below `sonobuoy-config`, keys of the definition, script, exit code of the run, and statuses of
-/// its items, the outermost first.
+/// A plugin: its name, keys below `sonobuoy-config`, keys of the definition, script, exit code of
+/// the run, and statuses of its items, the outermost first.
 struct Case {
     name: &'static str,
     config: &'static str,
@@ -162,7 +162,8 @@ impl Case {
     }
 }
 
-/// Runs the containers of a pod as processes of this machine, as a kubelet does, and reports the ends of the plugin's.
+/// Runs the containers of a pod as processes of this machine, as a kubelet does, and reports the
+/// ends of the plugin's.
 fn run_pod(api: &ApiServer, change: &Change) {
     let results = Folder::new();
     let containers = change.object["spec"]["containers"].as_array().unwrap();
@@ -198,7 +199,8 @@ fn run_pod(api: &ApiServer, change: &Change) {
     let _ = worker.wait();
 }
 
-/// Puts the states of both containers into the status of a pod; one that was removed meanwhile has none.
+/// Puts the states of both containers into the status of a pod; one that was removed meanwhile has
+/// none.
 fn report(api: &ApiServer, path: &str, state: &Value, last: &Value) {
     if api.get(path).is_none() {
         return;

@@ -142,7 +142,8 @@ fn plugins_without_permissions_are_named_and_can_be_rejected() {
     }
 }
 
-/// A binding under another name survives every run, and makes a plugin without permissions an administrator.
+/// A binding under another name survives every run, and makes a plugin without permissions an
+/// administrator.
 #[test]
 fn run_and_doctor_report_foreign_bindings() {
     let binding = json!({

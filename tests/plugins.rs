@@ -399,8 +399,8 @@ fn plugins_are_fetched_by_url() {
         .run();
 }
 
-/// Responds to every request with the definition over TLS, with a certificate signed by the CA or with the CA's own
-/// certificate; returns the CA as PEM.
+/// Responds to every request with the definition over TLS, with a certificate signed by the CA or
+/// with the CA's own certificate; returns the CA as PEM.
 fn serve_tls(listener: TcpListener, itself: bool) -> (String, JoinHandle<()>) {
     let (mut key, ca_key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
     let names = || CertificateParams::new(vec!["localhost".into()]).unwrap();

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::support::Sonobuoy;
 use super::support::api_server::ApiServer;
 
-/// A reported pod status is seconds old: a short plugin has ended while its container is still reported as being created.
+/// A reported pod status is seconds old: a short plugin has ended while its container is still
+/// reported as being created.
 #[test]
 fn log_of_a_short_plugin_is_collected() {
     let api = ApiServer::start();

@@ -1,4 +1,5 @@
-//! Snapshots of a cluster, against the fake API server and, if one is named, against a real cluster.
+//! Snapshots of a cluster, against the fake API server and, if one is named, against a real
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -664,7 +665,8 @@ fn snapshots_are_compared_object_by_object() {
         .run();
 }
 
-/// Queries the cluster named by `SONOBUOY_E2E_KUBECONFIG` with kubectl and with our binary, and compares.
+/// Queries the cluster named by `SONOBUOY_E2E_KUBECONFIG` with kubectl and with our binary, and
+/// compares.
 #[test]
 fn snapshot_of_a_real_cluster_equals_kubectls_view() {
     let Some(config) = std::env::var_os("SONOBUOY_E2E_KUBECONFIG") else {
@@ -737,7 +739,8 @@ fn snapshot_of_a_real_cluster_equals_kubectls_view() {
         );
     };
     let _clean = Clean(&clean);
-    // A pod's account must exist before the pod; kubectl creates in order and continues after an error.
+    // A pod's account must exist before the pod; kubectl creates in order and continues after an
+    // error.
     let account = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta("a")}]});

@@ -1,4 +1,5 @@
-//! Malformed definitions, configurations, flags and patterns: one line with place and remedy, and no file written.
+//! Malformed definitions, configurations, flags and patterns: one line with place and remedy, and
+//! no file written.
 
 use crate::generate::VERSION;
 use crate::support::Sonobuoy;

@@ -1,5 +1,5 @@
-//! The end of a run in a cluster, with a container that is killed, or cannot read, write or publish: one complete archive, and a
-//! last status that agrees with it.
+//! The end of a run in a cluster, with a container that is killed, or cannot read, write or
+//! publish: one complete archive, and a last status that agrees with it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -214,7 +214,8 @@ fn aggregator_killed_at_the_end_of_its_run_leaves_one_archive() {
 
 const UUID: &str = "5c9bc1d4-50a2-4a0c-8a1c-0c2c4c1b3f27";
 
-/// Makes calls on files of the run fail, as the injector's syntax says, whose paths begin with `path`.
+/// Makes calls on files of the run fail, as the injector's syntax says, whose paths begin with
+/// `path`.
 fn inject(cluster: &mut Cluster, library: &Path, faults: &str, path: &str) {
     cluster.settings["UUID"] = json!(UUID);
     let below = runs(cluster).join(format!("{UUID}{path}"));

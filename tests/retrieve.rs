@@ -1,5 +1,5 @@
-//! `retrieve` and `splat` over the fake API server's exec: complete archives over unreliable connections, from servers that
-//! cannot resume, with only file names on stdout.
+//! `retrieve` and `splat` over the fake API server's exec: complete archives over unreliable
+//! connections, from servers that cannot resume, with only file names on stdout.
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
@@ -626,7 +626,8 @@ fn seal_is_downloaded_and_verified() {
         .run();
 }
 
-/// A seal that names another run than the archive is rejected, whether or not the authority of either is known.
+/// A seal that names another run than the archive is rejected, whether or not the authority of
+/// either is known.
 #[test]
 fn seal_of_another_run_is_rejected() {
     let content = noise(1_000);
@@ -653,7 +654,8 @@ fn seal_of_another_run_is_rejected() {
     }
 }
 
-/// A cluster that publishes the authority of a run that is not retrieved cannot make it trusted here.
+/// A cluster that publishes the authority of a run that is not retrieved cannot make it trusted
+/// here.
 #[test]
 fn authority_of_another_run_cannot_be_planted() {
     const OTHER: &str = "99999999-9999-4999-8999-999999999999";

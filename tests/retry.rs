@@ -1,4 +1,5 @@
-//! `--retry-failed`: failed tests run again within the same run, and tests that pass then are flaky.
+//! `--retry-failed`: failed tests run again within the same run, and tests that pass then are
+//! flaky.
 
 use std::net::TcpStream;
 
@@ -16,8 +17,9 @@ const TESTS: [&str; 4] = [
     "[sig-b] is broken",
 ];
 
-/// A plugin with a suite like Ginkgo's: runs tests that match `E2E_FOCUS` and not `E2E_SKIP`, lists all of them in its JUnit
-/// file, and records the variables of each start in `state`. Each test fails in its first N starts.
+/// A plugin with a suite like Ginkgo's: runs tests that match `E2E_FOCUS` and not `E2E_SKIP`, lists
+/// all of them in its JUnit file, and records the variables of each start in `state`. Each test
+/// fails in its first N starts.
 pub(super) fn junit_suite(name: &str, state: &str, tests: &[(&str, u32)]) -> String {
     let script = r#"
 out=$RESULTS_DIR/junit_01.xml

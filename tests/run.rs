@@ -1,5 +1,5 @@
-//! `run` and `wait` against the fake API server: created objects, rejections with their remedies, and waiting for the end
-//! of a run.
+//! `run` and `wait` against the fake API server: created objects, rejections with their remedies,
+//! and waiting for the end of a run.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -135,7 +135,8 @@ fn run_without_wait_saves_the_authority_of_its_own_run_alone() {
     for (settings, published, is_kept) in [
         (CONFIGURED, "11111111", true),
         (CONFIGURED, OTHER, false),
-        // The aggregator chooses; only an identifier derived from the authority's key would be known to be its own.
+        // The aggregator chooses; only an identifier derived from the authority's key would be
+        // known to be its own.
         ("{}", OTHER, false),
     ] {
         let (api, _folder, config) = cluster();

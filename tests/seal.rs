@@ -347,7 +347,8 @@ fn seal_of_a_known_run_is_valid_for_its_own_archive_alone() {
     command("certify").stderr_has("is named after run").run();
 }
 
-/// The run's identifier is a UUID of version 8, derived from the key: a planted authority proves nothing.
+/// The run's identifier is a UUID of version 8, derived from the key: a planted authority proves
+/// nothing.
 #[test]
 fn name_of_an_archive_verifies_its_authority() {
     let (sealed, other) = (Sealed::new(), Sealed::new());

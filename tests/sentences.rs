@@ -1,4 +1,5 @@
-//! Sentences of the original that scripts depend on, byte for byte, at each place where the program prints them.
+//! Sentences of the original that scripts depend on, byte for byte, at each place where the program
+//! prints them.
 
 use serde_json::{Value, json};
 
@@ -38,7 +39,8 @@ const SENTENCES: &[(&str, &str, i32)] = &[
     ),
 ];
 
-/// The same for an aggregator without a published status: its pod's phase, and the reason why its container waits.
+/// The same for an aggregator without a published status: its pod's phase, and the reason why its
+/// container waits.
 const SILENT_SENTENCES: &[(&str, &str, &str, i32)] = &[
     (
         "Running",

@@ -1,5 +1,5 @@
-//! `--split`: a plugin's tests in parallel parts; `--resume`: the remaining tests of an interrupted run; and the names of
-//! running tests.
+//! `--split`: a plugin's tests in parallel parts; `--resume`: the remaining tests of an interrupted
+//! run; and the names of running tests.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! `status` against the fake API server and the status service: tables, exit codes, and JSON in every state.
+//! `status` against the fake API server and the status service: tables, exit codes, and JSON in
+//! every state.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;

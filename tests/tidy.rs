@@ -153,7 +153,8 @@ fn is_of_tests(file: &str) -> bool {
     file.contains("tests") || file.ends_with("fixture.rs")
 }
 
-/// Modules that a file imports, as named in the map; items of a crate's root, such as VERSION, are free for all.
+/// Modules that a file imports, as named in the map; items of a crate's root, such as VERSION, are
+/// free for all.
 fn named(file: &str, text: &str, layers: &BTreeMap<String, usize>) -> Vec<String> {
     let own = |name: String| match file {
         _ if file.starts_with("src/base/") => format!("base/{name}"),
@@ -393,7 +394,8 @@ fn waiting_uses_stop() {
     }
 }
 
-/// A command may lack a flag that another has, so that reading one that no command has is not an error at run time.
+/// A command may lack a flag that another has, so that reading one that no command has is not an
+/// error at run time.
 #[test]
 fn flags_that_the_program_reads_exist() {
     let mut known = std::collections::BTreeSet::new();

@@ -1,5 +1,5 @@
-//! `--upload`: archives uploaded to a store, by this machine and by the aggregator, and the messages about it. The URL is a
-//! secret and appears nowhere.
+//! `--upload`: archives uploaded to a store, by this machine and by the aggregator, and the
+//! messages about it. The URL is a secret and appears nowhere.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -25,7 +25,8 @@ struct Came {
     digest: Option<String>,
 }
 
-/// A store with a status for request N, from 1, for this path; 0 disconnects without a response when the test ends.
+/// A store with a status for request N, from 1, for this path; 0 disconnects without a response
+/// when the test ends.
 fn store(
     answer: impl Fn(usize, &str) -> u16 + Send + Sync,
     test: impl FnOnce(&str, &Receiver<Came>),

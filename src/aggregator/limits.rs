@@ -192,7 +192,8 @@ impl From<archive::Error> for Refusal {
     }
 }
 
-/// The bytes of `kept` for the progress of one of `results` of a plugin, where `plugins` have equal parts.
+/// The bytes of `kept` for the progress of one of `results` of a plugin, where `plugins` have equal
+/// parts.
 pub(super) fn progress_share(kept: u64, plugins: usize, results: usize) -> usize {
     let kept = usize::try_from(kept).unwrap_or(usize::MAX);
     (kept / plugins.max(1) / results.max(1)).clamp(MIN_PROGRESS_BYTES, MAX_PROGRESS_BYTES)

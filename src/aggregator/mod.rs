@@ -1,14 +1,15 @@
 //! Receives the results of a run, and publishes its status.
 //!
 //! `http` decides who may send which request, and issues certificates to workers.
-//! `store` writes uploads to the disk, within each result's share, and survives a crash with its journal.
-//! `run` is the state in memory: expected results, their receipts, the progress of plugins, the status document.
-//! `limits` is the table of all limits, and every refusal with its status code.
-//! An [`Aggregator`] joins them: given the expected results, a server and a channel of findings, it reports when the run is
-//! complete. Knows neither Kubernetes nor drivers nor how results are processed: `pipeline` brings those together.
+//! `store` writes uploads to the disk, within each result's share, and survives a crash with its
+//! journal. `run` is the state in memory: expected results, their receipts, the progress of
+//! plugins, the status document. `limits` is the table of all limits, and every refusal with its
+//! status code. An [`Aggregator`] joins them: given the expected results, a server and a channel of
+//! findings, it reports when the run is complete. Knows neither Kubernetes nor drivers nor how
+//! results are processed: `pipeline` brings those together.
 //!
-//! Threads, each running until its [`Stop`]: [`Aggregator::serve`] starts one that receives findings, beside those of the
-//! server; [`Aggregator::publish`] is one.
+//! Threads, each running until its [`Stop`]: [`Aggregator::serve`] starts one that receives
+//! findings, beside those of the server; [`Aggregator::publish`] is one.
 
 mod http;
 mod limits;
@@ -91,7 +92,8 @@ pub(crate) struct Aggregator {
 }
 
 impl Aggregator {
-    /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
+    /// Opens the run in `run_dir`: a new one that expects `expected`, or the one that was begun
+    /// there.
     pub(crate) fn open(
         run_dir: &Path,
         expected: &[ResultId],
@@ -112,13 +114,15 @@ impl Aggregator {
         open().at("cannot open the run directory", run_dir)
     }
 
-    /// Issues certificates to workers that `reviewer` identifies; the server must accept clients without certificate.
+    /// Issues certificates to workers that `reviewer` identifies; the server must accept clients
+    /// without certificate.
     pub(crate) fn certifies(mut self, reviewer: Box<dyn Reviewer>) -> Self {
         self.certifier = Some(Certifier::new(reviewer));
         self
     }
 
-    /// Writes the identity of the run to its state, unless one is there: a restarted aggregator recognises the run by it.
+    /// Writes the identity of the run to its state, unless one is there: a restarted aggregator
+    /// recognises the run by it.
     pub(crate) fn identify(&self, identity: &str) -> Result<()> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
         if path.exists() {
@@ -158,8 +162,8 @@ impl Aggregator {
         })
     }
 
-    /// Waits until each expected result of `plugin` has arrived or failed. A result whose upload was refused is awaited as
-    /// long as its worker may retry.
+    /// Waits until each expected result of `plugin` has arrived or failed. A result whose upload
+    /// was refused is awaited as long as its worker may retry.
     pub(crate) fn wait(&self, plugin: &str, deadline: Option<Instant>, stop: &Stop) -> WaitOutcome {
         loop {
             let event = stop.child();
@@ -189,7 +193,8 @@ impl Aggregator {
         self.store.lock().ended(Ok(archive));
     }
 
-    /// The status document as it will be once the run has [`finished`](Self::finished) with `archive`.
+    /// The status document as it will be once the run has [`finished`](Self::finished) with
+    /// `archive`.
     pub(crate) fn last_status(&self, archive: &status::Archive) -> status::Run {
         let state = self.store.lock();
         state.completed(state.document(Instant::now()), archive.clone())
@@ -205,8 +210,9 @@ impl Aggregator {
         self.store.lock().document(Instant::now())
     }
 
-    /// Passes the status document to `send` when it has changed, at most once per [`AggregatorSettings::publish_every`], until
-    /// `stop`; then once more. A failed publication is repeated.
+    /// Passes the status document to `send` when it has changed, at most once per
+    /// [`AggregatorSettings::publish_every`], until `stop`; then once more. A failed
+    /// publication is repeated.
     pub(crate) fn publish(&self, stop: &Stop, mut send: impl FnMut(&status::Run) -> Result<()>) {
         let mut pause = self.settings.publish_every;
         while !stop.stopped() {

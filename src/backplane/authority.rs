@@ -1,8 +1,8 @@
-//! The certificate authority of one run: creates itself, the aggregator's certificate and those of workers, and seals
-//! the archive.
+//! The certificate authority of one run: creates itself, the aggregator's certificate and those of
+//! workers, and seals the archive.
 //!
-//! All keys are ECDSA P-256. Subjects are distinct and key identifiers are included, so that OpenSSL builds the chain, too;
-//! it rejects leaves whose subject equals their issuer's.
+//! All keys are ECDSA P-256. Subjects are distinct and key identifiers are included, so that
+//! OpenSSL builds the chain, too; it rejects leaves whose subject equals their issuer's.
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,7 +25,8 @@ use client::protocol::ResultId;
 
 /// Back-dating of certificates, since clocks of nodes may be behind the aggregator's.
 const BACK_DATED: Duration = Duration::from_secs(24 * 3600);
-/// Validity of certificates beyond the run's time limit, for startup, retries after the end, and clocks that are ahead.
+/// Validity of certificates beyond the run's time limit, for startup, retries after the end, and
+/// clocks that are ahead.
 const VALIDITY_MARGIN: Duration = Duration::from_secs(48 * 3600);
 /// Maximum validity, above that of any run; keeps dates within the range of certificates.
 const MAX_VALIDITY: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
@@ -56,7 +57,8 @@ impl Authority {
         })
     }
 
-    /// Reads the output of [`Authority::to_pem`], so that workers still trust a restarted aggregator.
+    /// Reads the output of [`Authority::to_pem`], so that workers still trust a restarted
+    /// aggregator.
     pub fn from_pem(text: &str) -> anyhow::Result<Self> {
         let certificate = CertificateDer::from_pem_slice(text.as_bytes())
             .context("cannot read the authority's certificate")?;
@@ -107,8 +109,8 @@ impl Authority {
         })
     }
 
-    /// A certificate for the server at the advertised `host`: an IP address or a name, either with or without a
-    /// port.
+    /// A certificate for the server at the advertised `host`: an IP address or a name, either with
+    /// or without a port.
     pub fn server(&self, host: &str) -> anyhow::Result<Identity> {
         let name = host_of(host)?;
         let usage = ExtendedKeyUsagePurpose::ServerAuth;
@@ -134,8 +136,8 @@ impl Authority {
             .with_context(|| format!("cannot create the certificate of plugin `{plugin}`"))
     }
 
-    /// A certificate, PEM, for the holder of the key of `request`, which identifies the sender of the result `id`. It
-    /// expires after `valid`, and never later than the others of the run.
+    /// A certificate, PEM, for the holder of the key of `request`, which identifies the sender of
+    /// the result `id`. It expires after `valid`, and never later than the others of the run.
     pub fn certify(
         &self,
         id: &ResultId,
@@ -152,7 +154,8 @@ impl Authority {
         Ok(pem("CERTIFICATE", certificate.der()))
     }
 
-    /// A certificate of the holder with the alternative `names`, which identify it; its subject only has to be unique.
+    /// A certificate of the holder with the alternative `names`, which identify it; its subject
+    /// only has to be unique.
     fn params(
         &self,
         role: &str,
@@ -183,7 +186,8 @@ impl Authority {
     }
 }
 
-/// The part of the authority's certificate that follows from its key, which is sufficient for signing.
+/// The part of the authority's certificate that follows from its key, which is sufficient for
+/// signing.
 fn authority_params(key: &KeyPair) -> CertificateParams {
     let digest = sha256(key.public_key_raw());
     let mut params = CertificateParams::default();
@@ -232,8 +236,8 @@ fn host_of(advertised: &str) -> anyhow::Result<SanType> {
     Ok(SanType::DnsName(name.try_into()?))
 }
 
-/// Whether a name is a valid DNS name: labels of letters, digits, `-` and `_`. Strict parsers reject the whole certificate
-/// for any other.
+/// Whether a name is a valid DNS name: labels of letters, digits, `-` and `_`. Strict parsers
+/// reject the whole certificate for any other.
 fn is_dns_name(name: &str) -> bool {
     let label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -1,6 +1,7 @@
 //! Minimal DER parser for keys, signing requests, and the expiry of certificates.
 
-/// Removes one element from the front of `input`: tag and content. `None` if it is truncated or longer than 64 KiB.
+/// Removes one element from the front of `input`: tag and content. `None` if it is truncated or
+/// longer than 64 KiB.
 pub(super) fn next<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&tag, rest) = input.split_first()?;
     let (&first, mut rest) = rest.split_first()?;

@@ -1,15 +1,16 @@
 //! Certificates of a run, and the TLS settings of both sides.
 //!
-//! Owns identities: every run has a separate authority, which signs the certificates of the aggregator and its workers, and
-//! seals the archive. A worker's certificate determines the results that it may send:
+//! Owns identities: every run has a separate authority, which signs the certificates of the
+//! aggregator and its workers, and seals the archive. A worker's certificate determines the results
+//! that it may send:
 //!
 //! | its URI | made | may send |
 //! | --- | --- | --- |
 //! | `sonobuoy://plugin/P/node/N` | for a key that never leaves the worker: it asks over TLS with a [`SigningRequest`] and proves by a token which pod it is; short-lived | the result of plugin P on node N (`global` for the cluster) |
 //! | `sonobuoy://plugin/P` | with its key by the aggregator, where workers cannot ask: they are the original's, or tokens may not be reviewed | all results of plugin P |
 //!
-//! A client without a certificate is a guest, admitted by [`server_config`] only to request one. Callers review tokens.
-//! Knows nothing about HTTP and routes. Starts no thread.
+//! A client without a certificate is a guest, admitted by [`server_config`] only to request one.
+//! Callers review tokens. Knows nothing about HTTP and routes. Starts no thread.
 
 mod authority;
 mod der;
@@ -40,7 +41,8 @@ const PLUGIN_URI: &str = "sonobuoy://plugin/";
 /// Separates the plugin's name from its node's, in certificates for one node.
 const NODE: &str = "node";
 
-/// One certificate and its private key, both PEM; the key is SEC1, which workers written in Go require.
+/// One certificate and its private key, both PEM; the key is SEC1, which workers written in Go
+/// require.
 #[derive(Clone)]
 pub struct Identity {
     /// The certificate alone, without its authority.
@@ -59,8 +61,9 @@ pub(crate) enum Caller {
 }
 
 impl Caller {
-    /// The holder of a certificate: identified by its only URI, else by its only DNS name, which is a plugin's. The latter
-    /// supports certificates that another program requested from the same authority.
+    /// The holder of a certificate: identified by its only URI, else by its only DNS name, which is
+    /// a plugin's. The latter supports certificates that another program requested from the
+    /// same authority.
     pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
         let mut uris = parsed.valid_uri_names();
@@ -132,9 +135,9 @@ fn unescape(text: &str) -> Option<String> {
     base::percent_decoded(text).filter(|name| !name.is_empty())
 }
 
-/// Settings that require a client certificate signed by `authority_pem` and present `identity`, with its authority in the
-/// chain; `guests` may have none, and the caller must restrict their requests. TLS 1.2 and 1.3; without session resumption,
-/// since every worker connects once.
+/// Settings that require a client certificate signed by `authority_pem` and present `identity`,
+/// with its authority in the chain; `guests` may have none, and the caller must restrict their
+/// requests. TLS 1.2 and 1.3; without session resumption, since every worker connects once.
 pub fn server_config(
     authority_pem: &str,
     identity: &Identity,

@@ -1,7 +1,7 @@
 //! A certificate request (PKCS #10), reduced to the key and the proof that its sender holds it.
 //!
-//! Ignores the names in it: the sender's identity determines the certificate's content. Hostile input; keys other than ECDSA
-//! P-256 are rejected.
+//! Ignores the names in it: the sender's identity determines the certificate's content. Hostile
+//! input; keys other than ECDSA P-256 are rejected.
 
 use anyhow::{Context as _, ensure};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};

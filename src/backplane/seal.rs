@@ -1,7 +1,8 @@
-//! The seal of an archive: a statement of its name, size and digest, signed by the authority of its run.
+//! The seal of an archive: a statement of its name, size and digest, signed by the authority of its
+//! run.
 //!
-//! The statement is a file for `sha256sum -c`, the signature one for `openssl dgst -sha256 -verify`. Owns both formats;
-//! parses untrusted ones. Opens no file. Starts no thread.
+//! The statement is a file for `sha256sum -c`, the signature one for `openssl dgst -sha256
+//! -verify`. Owns both formats; parses untrusted ones. Opens no file. Starts no thread.
 //!
 //! Unless the configuration names the run, its identifier is derived from the authority's key. The
 //! name of its archive then says which authority may have sealed it.
@@ -86,8 +87,8 @@ impl Seal {
     }
 
     /// Verifies the statement's signature with this authority's certificate, and that a run whose
-    /// identifier is derived from a key has this one. Ignores the certificate's expiry, since archives
-    /// are kept for years.
+    /// identifier is derived from a key has this one. Ignores the certificate's expiry, since
+    /// archives are kept for years.
     pub(crate) fn verify(&self, certificate: &str) -> anyhow::Result<()> {
         let key = public_key(certificate).context("the authority's certificate cannot be read")?;
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, key)

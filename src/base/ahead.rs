@@ -1,8 +1,8 @@
 //! Reads ahead on a second thread while the first one processes.
 //!
-//! An upload to the aggregator is decrypted on one thread, and hashed and written on the other: on a single thread, 1 GiB takes
-//! 1.4 times as long as in the original. The buffers of a long input are large, since each costs a hand-off, and go round,
-//! since a new one would have to be zeroed.
+//! An upload to the aggregator is decrypted on one thread, and hashed and written on the other: on
+//! a single thread, 1 GiB takes 1.4 times as long as in the original. The buffers of a long input
+//! are large, since each costs a hand-off, and go round, since a new one would have to be zeroed.
 
 use std::io::{self, Read};
 use std::sync::mpsc::sync_channel;
@@ -15,8 +15,8 @@ pub const PIECE_BYTES: usize = 128 << 10;
 /// Buffers of a long input: one is filled, one is processed, and one waits.
 const BUFFERS: usize = 3;
 
-/// Passes `input` to `take` in pieces, the last of which is shorter or an error. Starts a thread unless the first piece is the
-/// last; it ends with the read under way if `take` fails.
+/// Passes `input` to `take` in pieces, the last of which is shorter or an error. Starts a thread
+/// unless the first piece is the last; it ends with the read under way if `take` fails.
 pub fn pieces<R: Read + Send>(
     mut input: R,
     mut take: impl FnMut(io::Result<&[u8]>) -> io::Result<()>,

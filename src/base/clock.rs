@@ -54,8 +54,8 @@ pub fn passed(since: SystemTime, span: Duration, now: SystemTime) -> bool {
         .is_ok_and(|elapsed| elapsed >= span)
 }
 
-/// Offset of this clock from another one, in seconds, and the margin of error. The other clock reported its time, in whole
-/// seconds, between `sent` and `received`.
+/// Offset of this clock from another one, in seconds, and the margin of error. The other clock
+/// reported its time, in whole seconds, between `sent` and `received`.
 pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f64, f64) {
     let since = |time: SystemTime| {
         time.duration_since(UNIX_EPOCH)
@@ -69,7 +69,8 @@ pub fn offset(theirs: SystemTime, sent: SystemTime, received: SystemTime) -> (f6
     )
 }
 
-/// The same offset, from the date of a response that has begun, to a request that was `sent`; `None` without a date.
+/// The same offset, from the date of a response that has begun, to a request that was `sent`;
+/// `None` without a date.
 pub fn offset_of(headers: &HeaderMap, sent: SystemTime) -> Option<(f64, f64)> {
     let received = SystemTime::now();
     let date = parse_http_date(headers.get("date")?.to_str().ok()?)?;

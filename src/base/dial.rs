@@ -1,8 +1,8 @@
 //! A byte stream to a server: TCP, an optional proxy, TLS. ureq speaks HTTP over it.
 //!
-//! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive detects dead peers. ureq's own
-//! connector supports neither a custom server name, nor proxies by Go's rules, nor a stop. Knows nothing about HTTP except a
-//! proxy's `CONNECT`. Starts no thread.
+//! Owns connecting and the end of blocked reads: a stop shuts the socket down, and keep-alive
+//! detects dead peers. ureq's own connector supports neither a custom server name, nor proxies by
+//! Go's rules, nor a stop. Knows nothing about HTTP except a proxy's `CONNECT`. Starts no thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -29,7 +29,8 @@ use crate::tls::{self, Identity, Trust};
 
 /// Timeout per address, so that an unreachable address does not delay the next one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Timeout of proxy and TLS handshakes: longer than any successful one, short enough for interactive use.
+/// Timeout of proxy and TLS handshakes: longer than any successful one, short enough for
+/// interactive use.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// A silent peer is probed after this long, three times.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
@@ -77,7 +78,8 @@ impl Dialer {
         Agent::with_parts(config.proxy(None).build(), self.clone(), self.clone())
     }
 
-    /// Connects to the server of `uri` within `left`; an error names a proxy or handshake that failed.
+    /// Connects to the server of `uri` within `left`; an error names a proxy or handshake that
+    /// failed.
     pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
         // `Io` would mean that the request may have been sent.
         self.connected(uri, left)
@@ -159,7 +161,8 @@ impl Dialer {
         Err(failure)
     }
 
-    /// `TcpStream::connect_timeout` would create a socket that cannot be shut down while connecting.
+    /// `TcpStream::connect_timeout` would create a socket that cannot be shut down while
+    /// connecting.
     fn open_one(&self, address: SocketAddr, limit: Duration) -> io::Result<(Arc<TcpStream>, Hook)> {
         let tcp = Arc::new(sys::socket(address)?);
         let shared = Arc::downgrade(&tcp);
@@ -467,7 +470,8 @@ fn socks5(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
     io.read_exact(&mut vec![0; length + 2])
 }
 
-/// Adds the place, and keeps a TLS error inside, so that callers can distinguish it from a temporary failure.
+/// Adds the place, and keeps a TLS error inside, so that callers can distinguish it from a
+/// temporary failure.
 fn within(error: io::Error, place: &str) -> io::Error {
     if matches!(error.get_ref(), Some(inner) if inner.is::<rustls::Error>()) {
         return error;

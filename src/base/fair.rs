@@ -1,13 +1,16 @@
-//! Entries that wait in turn, in one line for each key: connections of an address, reviews of a network's tokens.
+//! Entries that wait in turn, in one line for each key: connections of an address, reviews of a
+//! network's tokens.
 //!
-//! Pure bookkeeping: owners number the entries in order of arrival, and choose keys, bounds and deadlines. Each
-//! operation on one entry takes logarithmic time, since strangers determine how many there are.
+//! Pure bookkeeping: owners number the entries in order of arrival, and choose keys, bounds and
+//! deadlines. Each operation on one entry takes logarithmic time, since strangers determine how
+//! many there are.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 
-/// The length of a line and its oldest entry: the greatest rank is the longest line's, among equals the oldest one's.
+/// The length of a line and its oldest entry: the greatest rank is the longest line's, among equals
+/// the oldest one's.
 type Rank = (usize, Reverse<u64>);
 
 /// Lines of entries, each of which is asleep or ready.
@@ -138,7 +141,8 @@ impl<K: Eq + Hash + Clone, T> FairQueue<K, T> {
         self.fronts.iter().map(|(number, key)| (*number, key))
     }
 
-    /// Every line, the longest first, among equals that with the oldest entry: its oldest entry, and its key.
+    /// Every line, the longest first, among equals that with the oldest entry: its oldest entry,
+    /// and its key.
     pub fn longest(&self) -> impl Iterator<Item = (u64, &K)> {
         self.ranks
             .iter()

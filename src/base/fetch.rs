@@ -44,8 +44,8 @@ pub fn origin(url: &str) -> String {
     format!("{scheme}://{}", host.rsplit('@').next().unwrap_or_default())
 }
 
-/// Uploads a file. Retries if the server is busy or the connection breaks. Messages name only the server: the URL grants
-/// write access.
+/// Uploads a file. Retries if the server is busy or the connection breaks. Messages name only the
+/// server: the URL grants write access.
 pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
     let shown = origin(url);
     let agent = agent(url, PUT_TIMEOUT, stop)?;
@@ -86,7 +86,8 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
     }
 }
 
-/// Fetches at most `limit` bytes. The error of a response that refuses the file contains its `StatusCode`.
+/// Fetches at most `limit` bytes. The error of a response that refuses the file contains its
+/// `StatusCode`.
 pub fn fetch(url: &str, limit: u64) -> anyhow::Result<Vec<u8>> {
     let agent = agent(url, FETCH_TIMEOUT, &Stop::new())?;
     let failed = || format!("failed to fetch `{}`", short(url));

@@ -7,8 +7,8 @@ pub use crate::oci::fuzz::consistent as registry;
 use crate::pattern::{compile, quote};
 pub use crate::yaml::fuzz::consistent as yaml;
 
-/// Any bytes are compiled as a pattern or refused, a compiled pattern matches in linear time, and quoted text matches
-/// itself.
+/// Any bytes are compiled as a pattern or refused, a compiled pattern matches in linear time, and
+/// quoted text matches itself.
 pub fn pattern(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

@@ -1,8 +1,10 @@
-//! JSON literals in little machine code; untrusted JSON read into bounded memory, lists object by object.
+//! JSON literals in little machine code; untrusted JSON read into bounded memory, lists object by
+//! object.
 //!
-//! Owns the macro [`json`](macro@json), which replaces `serde_json`'s: this program has hundreds of keys, and theirs
-//! expands each into a conversion that may fail, an allocation and a drop. Counts the size of a [`Value`] while it is built,
-//! since a small text can become a large tree; the caller limits the length of the text.
+//! Owns the macro [`json`](macro@json), which replaces `serde_json`'s: this program has hundreds of
+//! keys, and theirs expands each into a conversion that may fail, an allocation and a drop. Counts
+//! the size of a [`Value`] while it is built, since a small text can become a large tree; the
+//! caller limits the length of the text.
 
 use std::fmt;
 use std::io::Read;
@@ -66,7 +68,8 @@ pub fn add(list: &mut Vec<Value>, value: Value) {
     list.push(value);
 }
 
-/// A function, so that there is one copy per type. Maps with non-text keys, which JSON cannot express, become null.
+/// A function, so that there is one copy per type. Maps with non-text keys, which JSON cannot
+/// express, become null.
 #[inline(never)]
 pub fn value<T: Serialize + ?Sized>(from: &T) -> Value {
     serde_json::to_value(from).unwrap_or_default()
@@ -269,8 +272,9 @@ pub fn entries<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     input.deserialize_any(Entries(PhantomData))
 }
 
-/// A list that passes on its items as they are read, until the receiver returns false: an object, or the bare array of
-/// items that the original writes. Returns the `metadata` of an object, and whether it has a list of items.
+/// A list that passes on its items as they are read, until the receiver returns false: an object,
+/// or the bare array of items that the original writes. Returns the `metadata` of an object, and
+/// whether it has a list of items.
 pub struct Page<'f>(pub &'f mut dyn FnMut(Value) -> bool);
 
 impl<'de> DeserializeSeed<'de> for Page<'_> {

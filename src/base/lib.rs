@@ -1,7 +1,8 @@
-//! A toolkit independent of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives, and their foundations.
+//! A toolkit independent of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives, and their
+//! foundations.
 //!
-//! Reusable by any program. Modules import only downwards in the layers of the map in the program's `lib.rs`. The feature
-//! `program` adds parts that the client for plugins does not need.
+//! Reusable by any program. Modules import only downwards in the layers of the map in the program's
+//! `lib.rs`. The feature `program` adds parts that the client for plugins does not need.
 
 #[cfg(feature = "program")]
 pub mod at;

@@ -1,8 +1,9 @@
 //! Lines at the end of a terminal that are redrawn repeatedly, and other output above them.
 //!
-//! Owns the escapes and the position of the lines. Concurrent output to the terminal goes through [`around`], as in
-//! `logger`. Does not interpret lines, which must not contain control characters except colours. Draws on standard error, so
-//! that standard output carries only data. Starts no thread.
+//! Owns the escapes and the position of the lines. Concurrent output to the terminal goes through
+//! [`around`], as in `logger`. Does not interpret lines, which must not contain control characters
+//! except colours. Draws on standard error, so that standard output carries only data. Starts no
+//! thread.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -194,7 +195,8 @@ mod tests {
                     '\x1b' => {
                         assert_eq!(rest.next(), Some('['));
                         let body: String = rest.by_ref().take_while(char::is_ascii_digit).collect();
-                        // `take_while` has consumed the letter; the text before it determines its meaning.
+                        // `take_while` has consumed the letter; the text before it determines its
+                        // meaning.
                         match body.parse::<usize>() {
                             Ok(rows) => {
                                 self.at.0 = self.at.0.checked_sub(rows).expect("above the screen")
@@ -215,7 +217,8 @@ mod tests {
             }
         }
 
-        /// Handles both kinds of clearing: the rest of the line and everything below is redrawn or removed.
+        /// Handles both kinds of clearing: the rest of the line and everything below is redrawn or
+        /// removed.
         fn clear(&mut self) {
             self.rows[self.at.0].truncate(self.at.1);
             if self.at.1 == 0 {

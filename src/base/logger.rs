@@ -1,8 +1,9 @@
 //! Log messages for terminals and log collectors: `log` to stderr, in the original's format.
 //!
-//! A terminal gets coloured `INFO[0000] message`, anything else logfmt. Fields passed to the macros of `log` (`info!(name =
-//! "x"; "created")`) follow in alphabetical order. [`tee`] also writes every line as JSON to a file, which becomes
-//! `meta/run.log`. Starts no thread; a closed stderr loses messages without stopping anything.
+//! A terminal gets coloured `INFO[0000] message`, anything else logfmt. Fields passed to the macros
+//! of `log` (`info!(name = "x"; "created")`) follow in alphabetical order. [`tee`] also writes
+//! every line as JSON to a file, which becomes `meta/run.log`. Starts no thread; a closed stderr
+//! loses messages without stopping anything.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -92,18 +93,20 @@ pub fn init(level: &str) {
     let _ = log::set_logger(&Logger);
 }
 
-/// Silences libraries from now on, regardless of the level: for a program that is always started with `--level=trace`.
+/// Silences libraries from now on, regardless of the level: for a program that is always started
+/// with `--level=trace`.
 pub fn ours_alone() {
     OURS_ALONE.store(true, Ordering::Relaxed);
 }
 
-/// From now on, sends messages of these modules only to the file of [`tee`], except errors: another output reports them
-/// better.
+/// From now on, sends messages of these modules only to the file of [`tee`], except errors: another
+/// output reports them better.
 pub fn told_elsewhere(modules: &'static [&'static str]) {
     *lock(&TOLD_ELSEWHERE) = modules;
 }
 
-/// The level of repetitive messages that scripts look for: shown on a terminal only at a higher level of detail.
+/// The level of repetitive messages that scripts look for: shown on a terminal only at a higher
+/// level of detail.
 pub fn detail() -> Level {
     match STYLE.get() {
         Some(Style::Terminal { .. }) => Level::Debug,
@@ -125,7 +128,8 @@ pub fn tee(path: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Lets `edit`, which must not log, replace the file at `path` while every other thread's messages wait.
+/// Lets `edit`, which must not log, replace the file at `path` while every other thread's messages
+/// wait.
 pub fn edit(path: &Path, edit: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<()> {
     let mut tee = lock(&TEE);
     // Windows replaces no open file, and elsewhere the old file would receive all later messages.
@@ -153,8 +157,8 @@ fn filter(level: &str) -> LevelFilter {
 
 impl log::Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
-        // Libraries log only when debugging, and never traces: the HTTP client's traces are the bytes on the wire, including
-        // secrets and whole results.
+        // Libraries log only when debugging, and never traces: the HTTP client's traces are the
+        // bytes on the wire, including secrets and whole results.
         metadata.target().starts_with("sonobuoy")
             || (metadata.level() <= Level::Debug
                 && log::max_level() >= LevelFilter::Debug
@@ -235,8 +239,8 @@ impl Entry<'_> {
                 text.to_owned()
             }
         };
-        // Peers and clusters determine parts of messages: their control characters must not reach the terminal, and text
-        // after a line feed must not look like a separate message.
+        // Peers and clusters determine parts of messages: their control characters must not reach
+        // the terminal, and text after a line feed must not look like a separate message.
         let message = visible::text(self.text).replace('\n', "\n           ");
         let mut line = format!(
             "{}[{:04}] ",
@@ -288,7 +292,8 @@ fn seconds(now: SystemTime) -> String {
         .map_or_else(|| text.clone(), |(whole, _)| format!("{whole}Z"))
 }
 
-/// The message of the last line of a log; a line that the logger has not written is its own message.
+/// The message of the last line of a log; a line that the logger has not written is its own
+/// message.
 pub fn message(log: &str) -> String {
     let line = log.lines().next_back().unwrap_or_default();
     let message = line

@@ -1,6 +1,7 @@
 //! Suggests known words for a misspelt one.
 //!
-//! Counts missing, extra, replaced and swapped letters. Does not know the meaning of the words. Starts no thread.
+//! Counts missing, extra, replaced and swapped letters. Does not know the meaning of the words.
+//! Starts no thread.
 
 /// At most three known words similar to `word`, the most similar first.
 pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {

@@ -1,7 +1,7 @@
 //! The OpenMetrics text format: families of samples with escaped labels.
 //!
-//! Restricted to what older readers of the Prometheus text format, such as node exporter's textfile collector, read as
-//! well. Does not know what is measured.
+//! Restricted to what older readers of the Prometheus text format, such as node exporter's textfile
+//! collector, read as well. Does not know what is measured.
 
 use std::fmt::Write as _;
 

@@ -1,9 +1,9 @@
 //! Patterns in Go's RE2 syntax, translated for the `regex` crate or rejected with the reason.
 //!
-//! Both are automata with the same power but differ in syntax: Go accepts `[\w-.]`, `\Q…\E`, a lone `{`; the crate
-//! accepts set operations in classes, `(?x)`, stacked repetition; `\d`, `\s`, `\w` and `\b` are ASCII in Go. The
-//! translation covers only these differences; the crate reports all other errors. Patterns match anywhere unless they use
-//! `^` and `$`.
+//! Both are automata with the same power but differ in syntax: Go accepts `[\w-.]`, `\Q…\E`, a lone
+//! `{`; the crate accepts set operations in classes, `(?x)`, stacked repetition; `\d`, `\s`, `\w`
+//! and `\b` are ASCII in Go. The translation covers only these differences; the crate reports all
+//! other errors. Patterns match anywhere unless they use `^` and `$`.
 
 use std::iter::Peekable;
 use std::str::Chars;

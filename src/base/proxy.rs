@@ -1,6 +1,7 @@
 //! Which proxy to use for a server, by the rules that Go programs follow.
 //!
-//! Owns the parsing of proxy addresses and of `NO_PROXY`. Opens no connection; reads the environment only on request.
+//! Owns the parsing of proxy addresses and of `NO_PROXY`. Opens no connection; reads the
+//! environment only on request.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,5 @@
-//! A resource with a limit per key: connections of an address, memory of a plugin, reviews of a pod.
+//! A resource with a limit per key: connections of an address, memory of a plugin, reviews of a
+//! pod.
 //!
 //! Pure arithmetic behind a lock. Callers choose keys and report refusals.
 

@@ -1,7 +1,7 @@
 //! Retries: backoff that grows with each failure, and a limit on consecutive failures.
 //!
-//! Knows neither the operation nor which failures are temporary. Pauses have full jitter, so that thousands of clients of a
-//! failed server do not reconnect at the same moment.
+//! Knows neither the operation nor which failures are temporary. Pauses have full jitter, so that
+//! thousands of clients of a failed server do not reconnect at the same moment.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
@@ -41,7 +41,8 @@ const MAX_ACCESSES: u32 = 4;
 /// Pause between them.
 const ACCESS_PAUSE: Duration = Duration::from_millis(50);
 
-/// Accesses a file: as often as a signal interrupts it, and a few times after another error, since those of a disk may pass.
+/// Accesses a file: as often as a signal interrupts it, and a few times after another error, since
+/// those of a disk may pass.
 pub fn patiently<T>(mut access: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let mut failures = 0;
     loop {
@@ -60,7 +61,8 @@ pub fn patiently<T>(mut access: impl FnMut() -> io::Result<T>) -> io::Result<T> 
     }
 }
 
-/// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is ignored.
+/// The pause that a response requests, in seconds; the other form of `Retry-After`, a date, is
+/// ignored.
 pub fn after(headers: &HeaderMap) -> Option<Duration> {
     headers
         .get("retry-after")?
@@ -78,8 +80,8 @@ fn fraction() -> f64 {
     f64::from(u32::from_ne_bytes(number)) / f64::from(u32::MAX)
 }
 
-/// Progress that counts: at least this many bytes, and this part of the whole. Otherwise a server that
-/// sends a byte per attempt would never be given up.
+/// Progress that counts: at least this many bytes, and this part of the whole. Otherwise a server
+/// that sends a byte per attempt would never be given up.
 const MIN_PROGRESS_BYTES: u64 = 1 << 20;
 const MIN_PROGRESS_PARTS: u64 = 100;
 /// The least rate of a transfer, measured over each window: 4 KiB/s.
@@ -124,7 +126,8 @@ impl<'a> Attempts<'a> {
         Self { backoff, ..self }
     }
 
-    /// Waits after an incomplete attempt, after which `done` bytes exist; returns whether to make another one.
+    /// Waits after an incomplete attempt, after which `done` bytes exist; returns whether to make
+    /// another one.
     pub fn again_at(&mut self, done: u64) -> bool {
         let is_progress = done >= self.reached.saturating_add(self.step);
         if is_progress {

@@ -1,11 +1,12 @@
-//! Reads small user-named files, with a size limit, and files that may be missing; names paths in errors of the system.
+//! Reads small user-named files, with a size limit, and files that may be missing; names paths in
+//! errors of the system.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Reads a whole file; an error of the kind `FileTooLarge` if it has more than `limit` bytes, which also covers endless
-/// files such as devices.
+/// Reads a whole file; an error of the kind `FileTooLarge` if it has more than `limit` bytes, which
+/// also covers endless files such as devices.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_from(File::open(path)?, limit)
 }
@@ -21,8 +22,8 @@ pub fn read_from(input: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// Like [`read`], but only a regular file or a link to one, since opening a pipe may block forever. For names from a file or
-/// a folder; names on the command line may be pipes.
+/// Like [`read`], but only a regular file or a link to one, since opening a pipe may block forever.
+/// For names from a file or a folder; names on the command line may be pipes.
 pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(

@@ -1,7 +1,8 @@
 //! Stops all threads: a flag that wakes every waiting thread.
 //!
-//! Owns waiting and deadlines. Threads call [`Stop::wait`] instead of sleeping, so that a stop takes effect at once. Knows
-//! nothing about signals: `cli` maps those to [`Stop::stop`]. Starts a thread only for a time limit.
+//! Owns waiting and deadlines. Threads call [`Stop::wait`] instead of sleeping, so that a stop
+//! takes effect at once. Knows nothing about signals: `cli` maps those to [`Stop::stop`]. Starts a
+//! thread only for a time limit.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -139,8 +140,9 @@ impl Stop {
         true
     }
 
-    /// Runs `action` when a stop is requested, or now if it already was: for code that blocks outside [`Stop::wait`], such
-    /// as on a socket. It runs on the requesting thread, so it must be short and must not block.
+    /// Runs `action` when a stop is requested, or now if it already was: for code that blocks
+    /// outside [`Stop::wait`], such as on a socket. It runs on the requesting thread, so it
+    /// must be short and must not block.
     pub fn on_stop(&self, action: impl Fn() + Send + Sync + 'static) -> Hook {
         let action: Arc<Action> = Arc::new(action);
         let mut state = lock(&self.0.state);

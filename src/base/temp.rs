@@ -1,5 +1,5 @@
-//! Temporary files and folders, and files that get their names once they are complete: accessible only to their owner, with
-//! unguessable names, removed on drop.
+//! Temporary files and folders, and files that get their names once they are complete: accessible
+//! only to their owner, with unguessable names, removed on drop.
 //!
 //! Starts no thread.
 
@@ -37,7 +37,8 @@ pub fn dir() -> &'static Path {
     })
 }
 
-/// Removes the files that a killed process left in `folder`, of those whose final names contain `of`.
+/// Removes the files that a killed process left in `folder`, of those whose final names contain
+/// `of`.
 pub fn clean(folder: &Path, of: &str) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -114,7 +115,8 @@ impl AsRef<Path> for Folder {
     }
 }
 
-/// A file that gets its name once complete. It is written under a temporary name in the same folder.
+/// A file that gets its name once complete. It is written under a temporary name in the same
+/// folder.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -152,7 +154,8 @@ impl NewFile {
         &self.partial.0
     }
 
-    /// Syncs the file and gives it its name. `AlreadyExists` if the name is taken and `replace` is false.
+    /// Syncs the file and gives it its name. `AlreadyExists` if the name is taken and `replace` is
+    /// false.
     pub fn commit(self, replace: bool) -> io::Result<()> {
         self.file.sync_all()?;
         let (from, to) = (&self.partial.0, &self.path);
@@ -163,7 +166,8 @@ impl NewFile {
         };
         match linked {
             Err(error) if error.kind() == AlreadyExists => return Err(error),
-            // A file system without hard links: a file that takes the name concurrently is overwritten.
+            // A file system without hard links: a file that takes the name concurrently is
+            // overwritten.
             Err(_) if !replace && to.symlink_metadata().is_ok() => {
                 return Err(AlreadyExists.into());
             }
@@ -171,7 +175,8 @@ impl NewFile {
             Ok(()) => {}
         }
         match sys::sync_folder(folder_of(to)) {
-            // Not every file system syncs folders, and not every folder that takes files can be opened.
+            // Not every file system syncs folders, and not every folder that takes files can be
+            // opened.
             Err(error)
                 if ![InvalidInput, PermissionDenied, Unsupported].contains(&error.kind()) =>
             {
@@ -199,7 +204,8 @@ pub fn write(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<()
     file.commit(true)
 }
 
-/// An empty file in `parent` for this process only, open for reading and writing, which vanishes with it.
+/// An empty file in `parent` for this process only, open for reading and writing, which vanishes
+/// with it.
 pub fn file(parent: &Path) -> io::Result<File> {
     fresh(parent, "", sys::unnamed).map(|(_, file)| file)
 }

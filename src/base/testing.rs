@@ -2,9 +2,10 @@
 
 use std::io::Write as _;
 
-/// Reports that a test was skipped since `missing` is missing, and the evidence. Writes to stderr directly, since captured
-/// output is shown only for failed tests. Fails the test if `SONOBUOY_TESTS` is `strict`, unless `SONOBUOY_TESTS_MISSING`
-/// contains that word, as in the black-box tests.
+/// Reports that a test was skipped since `missing` is missing, and the evidence. Writes to stderr
+/// directly, since captured output is shown only for failed tests. Fails the test if
+/// `SONOBUOY_TESTS` is `strict`, unless `SONOBUOY_TESTS_MISSING` contains that word, as in the
+/// black-box tests.
 #[track_caller]
 pub fn skipped(missing: &str, why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();

@@ -1,4 +1,5 @@
-//! Threads that have names, for debuggers, messages of panics and failed starts, and locks that survive the panic of a holder.
+//! Threads that have names, for debuggers, messages of panics and failed starts, and locks that
+//! survive the panic of a holder.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,16 +1,18 @@
-//! Makes untrusted text safe to display: control characters, and characters that change the direction of text, become
-//! escapes.
+//! Makes untrusted text safe to display: control characters, and characters that change the
+//! direction of text, become escapes.
 //!
-//! Escapes are those of JSON, so that a JSON document keeps its meaning. Knows neither streams nor whether one is a
-//! terminal. Starts no thread.
+//! Escapes are those of JSON, so that a JSON document keeps its meaning. Knows neither streams nor
+//! whether one is a terminal. Starts no thread.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-/// Maximum width of a table column: cells contain untrusted text, and format widths are limited, too.
+/// Maximum width of a table column: cells contain untrusted text, and format widths are limited,
+/// too.
 const MAX_COLUMN: usize = 1_000;
 
-/// Removes the numbers that systems append to their errors, as in ` (os error 2)`, which repeat the message.
+/// Removes the numbers that systems append to their errors, as in ` (os error 2)`, which repeat the
+/// message.
 pub fn without_codes(text: &str) -> Cow<'_, str> {
     const CODE: &str = " (os error ";
     let mut parts = text.split(CODE);
@@ -34,8 +36,8 @@ pub fn width<'a>(cells: impl IntoIterator<Item = &'a str>) -> usize {
     widths.max().unwrap_or_default().min(MAX_COLUMN)
 }
 
-/// Whether a character must be escaped: control characters, U+2028 and similar ones, invisible characters, and those
-/// that change the direction of text.
+/// Whether a character must be escaped: control characters, U+2028 and similar ones, invisible
+/// characters, and those that change the direction of text.
 fn hidden(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
@@ -75,7 +77,8 @@ pub fn cut_bytes(text: &str, max: usize) -> String {
     }
 }
 
-/// A message of at most `max` bytes: what precedes a `; ` is cut, so that the advice behind it is kept.
+/// A message of at most `max` bytes: what precedes a `; ` is cut, so that the advice behind it is
+/// kept.
 pub fn cut_before_advice(message: &str, max: usize) -> String {
     const ELLIPSIS_BYTES: usize = '…'.len_utf8();
     if message.len() <= max {

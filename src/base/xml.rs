@@ -1,8 +1,10 @@
-//! XML as a stream of tags and pieces of text, as strict as the original's parser; escaping of text.
+//! XML as a stream of tags and pieces of text, as strict as the original's parser; escaping of
+//! text.
 //!
-//! Written by hand because text must come in pieces (one test may print hundreds of megabytes), line feeds in attributes
-//! must survive, and only the five named entities and character references may be expanded: instructions, comments and
-//! document types are skipped, never obeyed. Errors are in the original's words, which become part of results.
+//! Written by hand because text must come in pieces (one test may print hundreds of megabytes),
+//! line feeds in attributes must survive, and only the five named entities and character references
+//! may be expanded: instructions, comments and document types are skipped, never obeyed. Errors are
+//! in the original's words, which become part of results.
 
 use std::fmt::Display;
 use std::io::BufRead;
@@ -21,7 +23,8 @@ const PIECE_BYTES: usize = 16 << 10;
 /// A token.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Token {
-    /// The start of an element; [`Lexer::name`] has its name without prefix, [`Lexer::attribute`] its attributes.
+    /// The start of an element; [`Lexer::name`] has its name without prefix, [`Lexer::attribute`]
+    /// its attributes.
     Open,
     /// A piece of text, in [`Lexer::text`].
     Text,
@@ -418,8 +421,8 @@ impl<R: BufRead> Lexer<R> {
         }
     }
 
-    /// Reads the markup after `<!`: a comment, the start of a CDATA section, or a declaration. Everything in a declaration is
-    /// skipped; quotes and comments in it may contain anything.
+    /// Reads the markup after `<!`: a comment, the start of a CDATA section, or a declaration.
+    /// Everything in a declaration is skipped; quotes and comments in it may contain anything.
     fn declaration(&mut self) -> Result<()> {
         match self.bump()? {
             b'-' => {
@@ -519,7 +522,8 @@ mod tests {
 
     use super::*;
 
-    /// The tokens as text: `<name key=value>`, `/` for an end, pieces of text joined in quotes; or the error.
+    /// The tokens as text: `<name key=value>`, `/` for an end, pieces of text joined in quotes; or
+    /// the error.
     fn read(input: &str) -> String {
         // A buffer of three bytes splits every token somewhere.
         let mut lexer = Lexer::new(io::BufReader::with_capacity(3, input.as_bytes()));

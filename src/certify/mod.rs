@@ -1,9 +1,11 @@
-//! Checks whether the archive of a conformance run meets the certification programme, and writes its submission.
+//! Checks whether the archive of a conformance run meets the certification programme, and writes
+//! its submission.
 //!
-//! Owns the programme's rules as far as files can prove them: without network access, it does not know which versions are
-//! still accepted or whether a product's pages are reachable. Reports all problems as findings; only unreadable input is an
-//! error. The submission is a folder with the run's log and JUnit file, the unmodified description of the product, and how to
-//! reproduce the run; it is created under a temporary name and renamed, and overwrites nothing.
+//! Owns the programme's rules as far as files can prove them: without network access, it does not
+//! know which versions are still accepted or whether a product's pages are reachable. Reports all
+//! problems as findings; only unreadable input is an error. The submission is a folder with the
+//! run's log and JUnit file, the unmodified description of the product, and how to reproduce the
+//! run; it is created under a temporary name and renamed, and overwrites nothing.
 
 mod suite;
 
@@ -261,7 +263,8 @@ impl Candidate {
         Ok(log)
     }
 
-    /// Checks that the tests match the server's minor version, which is in the image's tag and in a verbose log.
+    /// Checks that the tests match the server's minor version, which is in the image's tag and in a
+    /// verbose log.
     fn versions(&mut self, log: &SuiteLog) -> Result<()> {
         self.version = self.json(layout::SERVER_VERSION)?["gitVersion"]
             .as_str()
@@ -348,7 +351,8 @@ fn minor(version: &str) -> Option<String> {
 /// File names of a submission.
 const FILES: [&str; 4] = ["README.md", "e2e.log", "junit_01.xml", "PRODUCT.yaml"];
 
-/// Writes the submission into the folder `into`, which must not exist or be empty; returns the paths of its files.
+/// Writes the submission into the folder `into`, which must not exist or be empty; returns the
+/// paths of its files.
 pub(crate) fn write(candidate: &Candidate, product: &Product, into: &Path) -> Result<Vec<PathBuf>> {
     check(into)?;
     fill(candidate, product, into).with_context(|| format!("cannot write `{}`", into.display()))?;
@@ -410,8 +414,8 @@ const KEYS: [(&str, bool); 10] = [
     ("repo_url", false),
     ("product_logo_url", false),
 ];
-/// Forms of values: end of the key, pattern, problem with other values. A link without an extension, such as that of a shared
-/// drive, may lead to a logo.
+/// Forms of values: end of the key, pattern, problem with other values. A link without an
+/// extension, such as that of a shared drive, may lead to a logo.
 const FORMS: [(&str, &str, &str); 4] = [
     (
         "type",

@@ -1,7 +1,9 @@
-//! Reads the two files of a conformance run. The JUnit file: required tests by outcome, and the options of the suite. The log:
-//! the suite's final result, its seed, and the versions of tests and server if verbose.
+//! Reads the two files of a conformance run. The JUnit file: required tests by outcome, and the
+//! options of the suite. The log: the suite's final result, its seed, and the versions of tests and
+//! server if verbose.
 //!
-//! Does not judge. Long lines of a log are cut and none are stored: a line of dots may be long, and a log has gigabytes.
+//! Does not judge. Long lines of a log are cut and none are stored: a line of dots may be long, and
+//! a log has gigabytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, Read as _};

@@ -1,5 +1,5 @@
-//! Steps after the end of a run: fetching, the report, files for other programs, annotations of GitHub Actions, the exit code,
-//! cleaning up.
+//! Steps after the end of a run: fetching, the report, files for other programs, annotations of
+//! GitHub Actions, the exit code, cleaning up.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -79,8 +79,8 @@ impl<'a> Afterwards<'a> {
         self.reads() || self.retrieve.is_some() || self.upload.is_some()
     }
 
-    /// Performs the steps. The run is deleted only once its archive is safe. Without access to the cluster, the
-    /// archive comes from the status service.
+    /// Performs the steps. The run is deleted only once its archive is safe. Without access to the
+    /// cluster, the archive comes from the status service.
     pub(crate) fn run(
         &self,
         client: Option<&Client>,
@@ -181,7 +181,8 @@ impl<'a> Afterwards<'a> {
     }
 }
 
-/// Removes all but the newest `--keep` archives of a folder, with their seals, and never one of this run.
+/// Removes all but the newest `--keep` archives of a folder, with their seals, and never one of
+/// this run.
 pub(super) fn prune(args: Args, folder: &Path, of_this_run: &[PathBuf]) -> Result<()> {
     let keep = usize::try_from(args.number("keep"))?;
     if keep == 0 {
@@ -295,8 +296,8 @@ impl<'a> OutputFiles<'a> {
     }
 }
 
-/// Reads the archive, writes `outputs`, then shows `plugins`, or all and the health of the cluster; returns the exit code
-/// of `--fail-on`. `kept` is whether the archive remains at its path.
+/// Reads the archive, writes `outputs`, then shows `plugins`, or all and the health of the cluster;
+/// returns the exit code of `--fail-on`. `kept` is whether the archive remains at its path.
 pub(crate) fn report(
     args: Args,
     outputs: &OutputFiles<'_>,
@@ -370,7 +371,8 @@ pub(crate) fn ending(exit: Option<Exit>) -> u8 {
     code
 }
 
-/// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables colours.
+/// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables
+/// colours.
 pub(crate) fn look(args: Args) -> Look {
     let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
     let colour = match args.word("color") {

@@ -76,7 +76,8 @@ pub(super) struct Submission<'a> {
 }
 
 impl<'a> Submission<'a> {
-    /// Reads `--certify` and `--product`, and reports every error that is detectable before the run.
+    /// Reads `--certify` and `--product`, and reports every error that is detectable before the
+    /// run.
     pub(super) fn asked(args: Args<'a>) -> Result<Option<Self>> {
         let Some(into) = args.text("certify").map(Path::new) else {
             return Ok(None);

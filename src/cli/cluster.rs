@@ -1,5 +1,6 @@
-//! The cluster of a command line: `--kubeconfig`, `--context`, `--as`, `--request-timeout`, `--namespace`; and access to a run
-//! in it: through the API server, or through the run's status service (`--credentials`).
+//! The cluster of a command line: `--kubeconfig`, `--context`, `--as`, `--request-timeout`,
+//! `--namespace`; and access to a run in it: through the API server, or through the run's status
+//! service (`--credentials`).
 //!
 //! Owns the choice between the two. Knows nothing of what a command does with the run.
 
@@ -75,8 +76,8 @@ pub(crate) fn namespace(args: Args) -> Result<String> {
     Ok(sys::variable(NAMESPACE).unwrap_or_else(|| names::SONOBUOY.into()))
 }
 
-/// The namespace of the run to look at: as [`namespace`], but if neither flag nor variable names one, and only the
-/// namespace of the kubeconfig's context has a run, that one.
+/// The namespace of the run to look at: as [`namespace`], but if neither flag nor variable names
+/// one, and only the namespace of the kubeconfig's context has a run, that one.
 pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
     let name = namespace(args)?;
     if names_namespace(args) {
@@ -104,8 +105,9 @@ fn names_namespace(args: Args) -> bool {
     args.given("namespace") || sys::variable(NAMESPACE).is_some()
 }
 
-/// The namespace of the run to look at, and the credentials of its status service. Credentials that the user names say which
-/// run is meant; without them, or with a namespace as well, `namespace` decides.
+/// The namespace of the run to look at, and the credentials of its status service. Credentials that
+/// the user names say which run is meant; without them, or with a namespace as well, `namespace`
+/// decides.
 pub(crate) fn run_of(
     args: Args,
     namespace: impl FnOnce() -> Result<String>,
@@ -148,8 +150,9 @@ pub(crate) fn credentials(args: Args) -> PathBuf {
         .into()
 }
 
-/// The credentials of the status service of the run in `namespace`, or of any run, if they are usable. A named file that does not exist is an error,
-/// unless this command `writes` it: then its failure was reported.
+/// The credentials of the status service of the run in `namespace`, or of any run, if they are
+/// usable. A named file that does not exist is an error, unless this command `writes` it: then its
+/// failure was reported.
 pub(crate) fn service(
     args: Args,
     namespace: Option<&str>,
@@ -189,8 +192,9 @@ pub(crate) fn to_run(
     })
 }
 
-/// The source of the status: the service if it responds, else the cluster. The default credentials file is only used
-/// for a single read, since watching the cluster reports more: pods that do not start, and deleted pods.
+/// The source of the status: the service if it responds, else the cluster. The default credentials
+/// file is only used for a single read, since watching the cluster reports more: pods that do not
+/// start, and deleted pods.
 pub(crate) fn source(
     args: Args,
     service: Option<&Credentials>,
@@ -218,7 +222,8 @@ fn named(args: Args) -> bool {
     args.given("credentials")
 }
 
-/// Logs why the service is not used. A named file must be valid; the default one may belong to another run.
+/// Logs why the service is not used. A named file must be valid; the default one may belong to
+/// another run.
 fn usable<T>(args: Args, found: Result<T>) -> Option<T> {
     let level = if named(args) {
         log::Level::Warn

@@ -1,10 +1,11 @@
 //! One command for many clusters: `--contexts` and `--kubeconfigs`.
 //!
-//! Reports unknown contexts, absent files and clusters named twice, before anything starts. Each cluster gets a process of
-//! this program with the same command line for that cluster alone: processes share no locks, signals or output, so that
-//! neither a hang nor a crash in one cluster affects another. They report events, whose sum is the board, or print a
-//! document. The merged report is the comparison of their archives. Starts the threads `cluster`, at most `--parallel`, and
-//! joins them.
+//! Reports unknown contexts, absent files and clusters named twice, before anything starts. Each
+//! cluster gets a process of this program with the same command line for that cluster alone:
+//! processes share no locks, signals or output, so that neither a hang nor a crash in one cluster
+//! affects another. They report events, whose sum is the board, or print a document. The merged
+//! report is the comparison of their archives. Starts the threads `cluster`, at most `--parallel`,
+//! and joins them.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -56,7 +57,8 @@ pub(super) fn are_chosen(args: Args) -> bool {
     args.given("contexts") || args.given("kubeconfigs")
 }
 
-/// Runs a command in each cluster; returns the worst exit code: an error, else a failed transfer, else bad results.
+/// Runs a command in each cluster; returns the worst exit code: an error, else a failed transfer,
+/// else bad results.
 pub(super) fn run(args: Args, command: &str) -> Result<u8> {
     check(args)?;
     let is_run = ["run", "wait"].contains(&command);
@@ -368,7 +370,8 @@ impl Fleet<'_> {
         true
     }
 
-    /// Runs the process of the cluster that `flag` selects; returns its exit code and its last message.
+    /// Runs the process of the cluster that `flag` selects; returns its exit code and its last
+    /// message.
     fn process(
         &self,
         folder: &Path,
@@ -481,7 +484,8 @@ fn word(name: &str, value: impl AsRef<OsStr>) -> OsString {
     word
 }
 
-/// Runs this program with `words`; passes each line of its output to `hear`. Returns the exit code and the last message.
+/// Runs this program with `words`; passes each line of its output to `hear`. Returns the exit code
+/// and the last message.
 fn process(
     words: &[OsString],
     log: &Path,
@@ -649,7 +653,8 @@ fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>>
     Ok(files.into_iter().map(cluster).collect())
 }
 
-/// The name of a cluster's folder: characters that not every system allows are written as `%XX`, which is unambiguous.
+/// The name of a cluster's folder: characters that not every system allows are written as `%XX`,
+/// which is unambiguous.
 fn folder(name: &str) -> String {
     let text = percent_encoded(name);
     let text = text

@@ -1,11 +1,14 @@
-//! `sonobuoy completion`: a script that completes command lines in a shell; and `sonobuoy __complete WORD...`, which
-//! the scripts ask for candidates for the last word, so that they are the same for every version.
+//! `sonobuoy completion`: a script that completes command lines in a shell; and `sonobuoy
+//! __complete WORD...`, which the scripts ask for candidates for the last word, so that they are
+//! the same for every version.
 //!
-//! The output is that of the original, so that its installed scripts keep working: one line per candidate, `WORD` or
-//! `WORD<TAB>DESCRIPTION`, then a directive for the shell: `:0` files, `:16` folders, `:4` nothing. After `--flag=`,
-//! a candidate is only the value. `__completeNoDesc` omits descriptions.
+//! The output is that of the original, so that its installed scripts keep working: one line per
+//! candidate, `WORD` or `WORD<TAB>DESCRIPTION`, then a directive for the shell: `:0` files, `:16`
+//! folders, `:4` nothing. After `--flag=`, a candidate is only the value. `__completeNoDesc` omits
+//! descriptions.
 //!
-//! Accepts any words, never fails, and changes nothing. Only for names of namespaces it asks the cluster, briefly.
+//! Accepts any words, never fails, and changes nothing. Only for names of namespaces it asks the
+//! cluster, briefly.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -76,8 +79,8 @@ pub(crate) fn run(args: Args) {
     output::data(&script.replace(CALL, call));
 }
 
-/// Prints the candidates for the last of the words, if the call asks for them. Such calls are not in the table, whose parser
-/// would reject most of the words.
+/// Prints the candidates for the last of the words, if the call asks for them. Such calls are not
+/// in the table, whose parser would reject most of the words.
 pub(crate) fn answer(args: &[OsString]) -> Option<ExitCode> {
     let (call, words) = match args {
         [program, words @ ..]

@@ -1,6 +1,7 @@
-//! The commands that run in the containers of a run, and therefore have no help: `aggregator`, which runs plugins and packs
-//! their results; `worker`, beside a plugin; `splat`, which sends archives to the retrieving client; and `post-process`, which
-//! recreates the items of every plugin in an unpacked archive.
+//! The commands that run in the containers of a run, and therefore have no help: `aggregator`,
+//! which runs plugins and packs their results; `worker`, beside a plugin; `splat`, which sends
+//! archives to the retrieving client; and `post-process`, which recreates the items of every plugin
+//! in an unpacked archive.
 //!
 //! SIGTERM leaves a run resumable by the next container.
 
@@ -51,7 +52,8 @@ pub(crate) fn aggregator(args: Args) -> Result<u8> {
 
 /// Runs `worker global` or `worker single-node`.
 pub(crate) fn worker(args: Args) -> Result<()> {
-    // Manifests of every version start workers with `--level=trace`, and their logs go into the archive.
+    // Manifests of every version start workers with `--level=trace`, and their logs go into the
+    // archive.
     logger::ours_alone();
     let (scope, sleep) = match args.subcommand() {
         ("single-node", args) => (Scope::Node, args.number("sleep")),
@@ -85,7 +87,8 @@ fn leave(place: &Path, error: &anyhow::Error) {
 fn work(scope: Scope, term: &Stop) -> Result<()> {
     let settings = WorkerSettings::read(scope, |name| std::env::var(name).ok())?;
     let submitted = worker::run(&settings, term)?;
-    // On one machine the other processes wait for the result; Kubernetes detects its absence without them.
+    // On one machine the other processes wait for the result; Kubernetes detects its absence
+    // without them.
     ensure!(
         submitted || settings.others_ended_file.is_none(),
         "asked to stop before there was a result"
@@ -202,7 +205,8 @@ struct StoredDefinition {
     part_of: Option<String>,
 }
 
-/// The stored definition of a plugin; the default if it is unreadable, since the results are still usable.
+/// The stored definition of a plugin; the default if it is unreadable, since the results are still
+/// usable.
 fn definition(dir: &Path) -> StoredDefinition {
     let mut paths = layout::DEFINITIONS.iter().map(|file| dir.join(file));
     let Some(path) = paths.find(|path| path.symlink_metadata().is_ok()) else {
@@ -227,7 +231,8 @@ fn definition(dir: &Path) -> StoredDefinition {
         .unwrap_or_default()
 }
 
-/// Guesses the driver from the folders: results of the whole cluster are in a folder of that name or in no folder.
+/// Guesses the driver from the folders: results of the whole cluster are in a folder of that name
+/// or in no folder.
 fn looks_per_node(dir: &Path) -> bool {
     let folders = |name: &str| {
         let entries = fs::read_dir(dir.join(name)).into_iter().flatten().flatten();

@@ -1,4 +1,5 @@
-//! `sonobuoy e2e`: the names of the e2e tests of a Kubernetes version, or their tags; and `sonobuoy modes`: the values of `--mode`.
+//! `sonobuoy e2e`: the names of the e2e tests of a Kubernetes version, or their tags; and `sonobuoy
+//! modes`: the values of `--mode`.
 
 use anyhow::{Context, Result, anyhow, bail};
 

@@ -1,8 +1,9 @@
 //! The kinds of flags, access to their values, and errors in them.
 //!
-//! Owns the syntax of a flag's value (`--x=v`, bare, lists, any case), not its meaning. Every flag's id is its long
-//! name. Switches are plain here, for help, man pages and completions; [`accepting_values`] converts them for
-//! parsing: scripts may write `--all=true` and `--all=false`.
+//! Owns the syntax of a flag's value (`--x=v`, bare, lists, any case), not its meaning. Every
+//! flag's id is its long name. Switches are plain here, for help, man pages and completions;
+//! [`accepting_values`] converts them for parsing: scripts may write `--all=true` and
+//! `--all=false`.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -144,7 +145,8 @@ pub(crate) fn switch(usage: &'static str, help: &'static str) -> Arg {
     flag(usage, help).action(ArgAction::SetTrue)
 }
 
-/// A flag with a number of seconds, also written as a duration such as `1h30m`: for settings that hold whole seconds.
+/// A flag with a number of seconds, also written as a duration such as `1h30m`: for settings that
+/// hold whole seconds.
 pub(crate) fn seconds(usage: &'static str, help: &'static str) -> Arg {
     text(usage, help).value_parser(move |word: &str| {
         if let Ok(count) = word.parse::<i64>() {

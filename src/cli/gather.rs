@@ -32,8 +32,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     stay(args, gathered)
 }
 
-/// Keeps the container alive, also after a failure: a container of a DaemonSet that ends is restarted, and gathers
-/// again. If not even an error could be written as the result, only the container's exit can report it.
+/// Keeps the container alive, also after a failure: a container of a DaemonSet that ends is
+/// restarted, and gathers again. If not even an error could be written as the result, only the
+/// container's exit can report it.
 fn stay(args: Args, gathered: Result<()>) -> Result<()> {
     let seconds = args.number("sleep");
     if seconds != 0 && (gathered.is_ok() || is_left(args)) {
@@ -80,7 +81,8 @@ fn host_facts(args: Args) -> Result<()> {
     facts.map(drop)
 }
 
-/// Writes a result for the worker under this file name, else prints it: in full, or the most important parts.
+/// Writes a result for the worker under this file name, else prints it: in full, or the most
+/// important parts.
 fn deliver(args: Args, outbox: Option<Outbox>, node: &str, file: &str, text: &str) -> Result<()> {
     if let Some(outbox) = outbox {
         return outbox.done(&outbox.put(file, text.as_bytes())?);
@@ -146,7 +148,8 @@ fn network(args: Args) -> Result<()> {
     )
 }
 
-/// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any network.
+/// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any
+/// network.
 fn echo(args: Args) -> Result<()> {
     let found = reach::network(&reach::Destinations::read());
     let place = args.text("to").unwrap_or(names::TERMINATION_LOG);

@@ -1,5 +1,6 @@
-//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions; `sonobuoy schema`: the JSON Schemas
-//! of those that users write; and `sonobuoy plugin`: manages definitions installed for use by name.
+//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions;
+//! `sonobuoy schema`: the JSON Schemas of those that users write; and `sonobuoy plugin`: manages
+//! definitions installed for use by name.
 
 use std::collections::BTreeMap;
 use std::path::Path;

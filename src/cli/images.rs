@@ -1,10 +1,11 @@
-//! `sonobuoy images`: lists the images that plugins and tests need, under the names that flags give them; checks and transfers
-//! them, and packs kits: everything that a version's conformance tests need, in one file.
+//! `sonobuoy images`: lists the images that plugins and tests need, under the names that flags give
+//! them; checks and transfers them, and packs kits: everything that a version's conformance tests
+//! need, in one file.
 //!
-//! Talks to registries directly. Transfers images one after the other, and continues after the failure of one: a board on a
-//! terminal, lines and heartbeats elsewhere. Only the conformance image knows the images of its tests; the docker program is
-//! started only for docker's own images (`pull`, `delete`), and to run a conformance image that docker has or that cannot be
-//! run here.
+//! Talks to registries directly. Transfers images one after the other, and continues after the
+//! failure of one: a board on a terminal, lines and heartbeats elsewhere. Only the conformance
+//! image knows the images of its tests; the docker program is started only for docker's own images
+//! (`pull`, `delete`), and to run a conformance image that docker has or that cannot be run here.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -72,8 +73,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// Copies between registries, or from an archive or kit; existing layers are not sent. A kit is pushed to the registry
-/// that its tests use, and the tests' registry list is written.
+/// Copies between registries, or from an archive or kit; existing layers are not sent. A kit is
+/// pushed to the registry that its tests use, and the tests' registry list is written.
 fn push(args: Args) -> Result<()> {
     let archive = args.text("kit").or(args.text("archive")).map(Path::new);
     let registry = args.word("custom-registry");
@@ -259,7 +260,8 @@ fn make_kit(args: Args) -> Result<()> {
     local.archive(&kit.files()?, &out)
 }
 
-/// Sonobuoy's image, which is in no registry: from the given archive, or from that in the release kit of this program.
+/// Sonobuoy's image, which is in no registry: from the given archive, or from that in the release
+/// kit of this program.
 fn own_image(args: Args, store: &Store) -> Result<Vec<Stored>> {
     const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make image` builds it as target/sonobuoy-image.tar, \
                           and the kit of `make kit` contains it";
@@ -380,8 +382,8 @@ impl<'a> ImageFolder<'a> {
     }
 }
 
-/// The file of `--output`, by default named after the version, and the folder next to it, with which the next call resumes
-/// an interrupted download.
+/// The file of `--output`, by default named after the version, and the folder next to it, with
+/// which the next call resumes an interrupted download.
 fn destination(args: Args, name: &str, wanted: &PluginImages) -> (PathBuf, PathBuf) {
     let version = wanted.version.as_deref().unwrap_or(VERSION);
     let out = args
@@ -416,8 +418,8 @@ fn lists(
     })
 }
 
-/// The requested images, with the lists of a kit. With `own_images`, a built-in plugin is the variant that needs only
-/// Sonobuoy's image, as in `run`.
+/// The requested images, with the lists of a kit. With `own_images`, a built-in plugin is the
+/// variant that needs only Sonobuoy's image, as in `run`.
 fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
     let run = config::Run::standard();
     let mut wanted = PluginImages {
@@ -512,7 +514,8 @@ fn from_file(path: &str, env: &[(String, String)], args: Args) -> Result<Lists> 
     lists(args, &store, &images, is_conformance, env).with_context(|| format!("`{path}`"))
 }
 
-/// The lists of the conformance image: from docker if the image is present there, else from its registry.
+/// The lists of the conformance image: from docker if the image is present there, else from its
+/// registry.
 fn of_tests(image: &str, env: &[(String, String)], args: Args) -> Result<Vec<String>> {
     if docker::is_here(image) {
         return docker::test_images(image, env).context(REMEDY);
@@ -561,7 +564,8 @@ fn verify(args: Args) -> Result<()> {
     if let Some(path) = args.text("archive") {
         std::fs::metadata(path).at("cannot read", path)?;
     }
-    // The images of `run`, not those of `gen`: a kit without the original's systemd-logs image is complete.
+    // The images of `run`, not those of `gen`: a kit without the original's systemd-logs image is
+    // complete.
     let images = translated(args, true)?;
     if is_dry(args, "verify", &images) {
         return Ok(());

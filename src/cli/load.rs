@@ -19,8 +19,8 @@ pub(super) const DEFAULT_ARCHIVE: &str = "default";
 const ARCHIVE_NAME: &str = "sonobuoy-image.tar";
 /// Maximum size of the archive.
 const MAX_ARCHIVE_BYTES: u64 = 256 << 20;
-/// Tools of clusters on one machine: the beginning of their contexts, the program, and the words after it; `A` is the
-/// archive, `C` the cluster.
+/// Tools of clusters on one machine: the beginning of their contexts, the program, and the words
+/// after it; `A` is the archive, `C` the cluster.
 const TOOLS: [(&str, &str, &[&str]); 3] = [
     (
         "kind-",

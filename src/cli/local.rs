@@ -1,7 +1,8 @@
 //! `run --local`: a complete run on this machine.
 //!
-//! Prints progress to stderr and the outcome to stdout. The first Ctrl-C, SIGTERM or SIGHUP ends the plugins, keeps arrived
-//! results and still creates the archive; a second one, at least a second later, exits at once without an archive.
+//! Prints progress to stderr and the outcome to stdout. The first Ctrl-C, SIGTERM or SIGHUP ends
+//! the plugins, keeps arrived results and still creates the archive; a second one, at least a
+//! second later, exits at once without an archive.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,7 +26,8 @@ use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
 
-/// Signals within this time count as one: `timeout`, for example, signals a program and then its whole group.
+/// Signals within this time count as one: `timeout`, for example, signals a program and then its
+/// whole group.
 const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
 /// Time for killed processes to end before an exit at once.
 const STRAYS_TIMEOUT: Duration = Duration::from_millis(200);

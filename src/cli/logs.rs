@@ -1,7 +1,7 @@
 //! `sonobuoy logs`: prints the logs of a run's pods; and `sonobuoy get pod`: their names.
 //!
-//! Threads with `--follow`: one per container that has run, and a printer; the pods are watched on the calling
-//! thread, so a container is read as soon as it runs. Ends when interrupted.
+//! Threads with `--follow`: one per container that has run, and a printer; the pods are watched on
+//! the calling thread, so a container is read as soon as it runs. Ends when interrupted.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
@@ -111,7 +111,8 @@ pub(crate) fn get(args: Args) -> Result<()> {
     Ok(())
 }
 
-/// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is readable.
+/// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is
+/// readable.
 fn print(
     client: &Client,
     namespace: &str,
@@ -215,8 +216,8 @@ struct Followed {
 }
 
 impl Followed {
-    /// A guard to hold while the log of this start of a container is read; `None` if it must not be read: it is being
-    /// read already, has not begun, or exceeds the limit.
+    /// A guard to hold while the log of this start of a container is read; `None` if it must not be
+    /// read: it is being read already, has not begun, or exceeds the limit.
     fn begin(&mut self, source: &LogContainer, start: String) -> Option<Arc<()>> {
         let known = self.known.get(source);
         if known.is_some_and(|known| start.is_empty() || *known == start) {

@@ -1,4 +1,5 @@
-//! The objects of a run, made from flags or read from a manifest, and the checks of the cluster for them.
+//! The objects of a run, made from flags or read from a manifest, and the checks of the cluster for
+//! them.
 
 use std::io::IsTerminal as _;
 
@@ -13,7 +14,8 @@ use base::small;
 /// Larger than any manifest that a cluster accepts.
 const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 
-/// The objects to create, and the namespace of their run: those of a given manifest, else of a plan.
+/// The objects to create, and the namespace of their run: those of a given manifest, else of a
+/// plan.
 pub(super) fn objects(
     request: RunArgs,
     given: Option<Vec<Value>>,

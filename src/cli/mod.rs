@@ -1,7 +1,8 @@
 //! The command line: parses, calls one thing below, prints.
 //!
-//! Each command is a function of its arguments, in its own file or with related commands; some return an exit code. This
-//! file finds it, and prints help and errors, which exit with 1. Data goes to stdout (`output`), everything else to stderr.
+//! Each command is a function of its arguments, in its own file or with related commands; some
+//! return an exit code. This file finds it, and prints help and errors, which exit with 1. Data
+//! goes to stdout (`output`), everything else to stderr.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -118,8 +119,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The arguments without the path of this program in its image. The image of the original has no entry point, so the
-/// arguments of its containers begin with the program.
+/// The arguments without the path of this program in its image. The image of the original has no
+/// entry point, so the arguments of its containers begin with the program.
 fn without_own_path(mut args: Vec<OsString>) -> Vec<OsString> {
     if args
         .get(1)
@@ -219,7 +220,8 @@ fn end(outcome: Result<u8>, path: &[String]) -> ExitCode {
     code.into()
 }
 
-/// Reports the error of a command, with the usage of the command if the command line is invalid; returns the exit code.
+/// Reports the error of a command, with the usage of the command if the command line is invalid;
+/// returns the exit code.
 fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     let special = error.downcast_ref();
     if let Some(Error::Interrupted(message)) = special {
@@ -253,7 +255,8 @@ fn usage_of(path: &[String]) -> String {
     format!("\n{line}\n\nRun `{name} --help` for all flags.\n\n")
 }
 
-/// Reports an error once: after `Error:` on a terminal, else in the log; after `Error:` in any case if `usage` follows.
+/// Reports an error once: after `Error:` on a terminal, else in the log; after `Error:` in any case
+/// if `usage` follows.
 fn report_error(message: &str, usage: Option<&str>) {
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal || usage.is_some() {

@@ -1,12 +1,14 @@
-//! Standard output: data only. Tables in the forms of `-o`. The form of progress output: `--output`, or by the type of
-//! standard output and standard error; `progress_view` owns its content and timing. And signals.
+//! Standard output: data only. Tables in the forms of `-o`. The form of progress output:
+//! `--output`, or by the type of standard output and standard error; `progress_view` owns its
+//! content and timing. And signals.
 //!
-//! Writing to standard output never fails: after its reader has left, or its device is full, output is discarded, and the
-//! command goes on to its end, its files and its exit code. [`exit_code`] reports what could not be written.
+//! Writing to standard output never fails: after its reader has left, or its device is full, output
+//! is discarded, and the command goes on to its end, its files and its exit code. [`exit_code`]
+//! reports what could not be written.
 //!
-//! Owns the treatment of control characters: text for display never contains any from untrusted sources; data for
-//! programs is unchanged unless it goes to a terminal. In a job of GitHub Actions nothing that is printed is a command,
-//! except in [`command`].
+//! Owns the treatment of control characters: text for display never contains any from untrusted
+//! sources; data for programs is unchanged unless it goes to a terminal. In a job of GitHub Actions
+//! nothing that is printed is a command, except in [`command`].
 
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -67,7 +69,8 @@ fn raw() -> Box<dyn Write> {
     Box::new(Stdout::new())
 }
 
-/// Runs work that does nothing but write, as [`stdout`] does: it ends once nobody reads, which is no error of its own.
+/// Runs work that does nothing but write, as [`stdout`] does: it ends once nobody reads, which is
+/// no error of its own.
 pub(crate) fn stream(work: impl FnOnce(Box<dyn Write + Send>) -> Result<()>) -> Result<()> {
     stream_to(Stdout::new(), work)
 }
@@ -98,8 +101,8 @@ fn stream_to(stdout: Stdout, work: impl FnOnce(Box<dyn Write + Send>) -> Result<
     }
 }
 
-/// The exit code of a command that ends with `code`, and an error if its output could not be written. A reader that left
-/// had enough.
+/// The exit code of a command that ends with `code`, and an error if its output could not be
+/// written. A reader that left had enough.
 pub(crate) fn exit_code(code: u8) -> (u8, Option<String>) {
     match OUTPUT_END.get() {
         Some(OutputEnd::Failed(reason)) => (
@@ -137,7 +140,8 @@ pub(crate) fn error(text: &str) {
     write_error(&workflow::safe_lines(&text));
 }
 
-/// Writes a command to the runner of GitHub Actions, which reads both streams: standard output is for data.
+/// Writes a command to the runner of GitHub Actions, which reads both streams: standard output is
+/// for data.
 pub(crate) fn command(text: &str) {
     write_error(&visible::text(text));
 }
@@ -146,8 +150,8 @@ fn write_error(text: &str) {
     let _ = live::around(|| io::stderr().write_all(text.as_bytes()));
 }
 
-/// Aligned columns below their names: at the right after three spaces, as scripts of the original expect, else at the
-/// left.
+/// Aligned columns below their names: at the right after three spaces, as scripts of the original
+/// expect, else at the left.
 pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right: bool) -> String {
     let head = head.map(str::to_uppercase);
     let rows = std::iter::once(&head).chain(rows);
@@ -181,7 +185,8 @@ fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
     rows.iter().map(|row| format!("{}\n", row[0])).collect()
 }
 
-/// The text of a table in a form of `-o`, else the usual one. `wide` is the table with all columns, `name` its first column.
+/// The text of a table in a form of `-o`, else the usual one. `wide` is the table with all columns,
+/// `name` its first column.
 pub(crate) fn in_form<const N: usize>(
     word: Option<&str>,
     head: [&str; N],
@@ -379,7 +384,8 @@ pub(crate) fn stop_on_signal() -> Result<Stop> {
     Ok(stop)
 }
 
-/// Makes Ctrl-C and the end of a container or session exit the program and delete its temporary folders.
+/// Makes Ctrl-C and the end of a container or session exit the program and delete its temporary
+/// folders.
 pub(crate) fn exit_on_signal() -> Result<()> {
     on_signal(END_SIGNALS, || temp::exit(INTERRUPTED.into()))
 }

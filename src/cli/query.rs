@@ -1,7 +1,7 @@
 //! `sonobuoy query`: takes a snapshot of the cluster from this machine.
 //!
-//! Prints only the folder on stdout. Missing data is summarised on stderr and recorded in the folder; the only errors
-//! are an unwritable folder and an unreachable cluster.
+//! Prints only the folder on stdout. Missing data is summarised on stderr and recorded in the
+//! folder; the only errors are an unwritable folder and an unreachable cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

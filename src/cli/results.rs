@@ -1,5 +1,5 @@
-//! The commands about archives: `sonobuoy results` shows them, as text or for programs, and compares them; `verify` checks
-//! the seal of one, using only files.
+//! The commands about archives: `sonobuoy results` shows them, as text or for programs, and
+//! compares them; `verify` checks the seal of one, using only files.
 
 use std::io::{IsTerminal as _, Write};
 use std::path::Path;
@@ -88,7 +88,8 @@ fn are_seals_right(archives: &[&str]) -> bool {
     are_right
 }
 
-/// The exit code of a report on archives with right seals or not: what an altered archive says proves nothing.
+/// The exit code of a report on archives with right seals or not: what an altered archive says
+/// proves nothing.
 fn end_report(exit: Option<Exit>, is_sealed: bool) -> u8 {
     if is_sealed { ending(exit) } else { 1 }
 }
@@ -222,7 +223,8 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
     Ok(exit)
 }
 
-/// The exit code of `--fail-on`, with its reason, of an archive that is shown as the original does; annotates the archive.
+/// The exit code of `--fail-on`, with its reason, of an archive that is shown as the original does;
+/// annotates the archive.
 fn judge_original(args: Args, name: &str, archive: &OpenedArchive) -> Result<Option<Exit>> {
     let annotated = is_annotated(args);
     if !limit(args).judges() && !annotated {

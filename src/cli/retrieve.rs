@@ -1,4 +1,5 @@
-//! `sonobuoy retrieve`: fetches the archives of a run, and unpacks them if requested. Prints only file names on stdout.
+//! `sonobuoy retrieve`: fetches the archives of a run, and unpacks them if requested. Prints only
+//! file names on stdout.
 
 use std::cell::Cell;
 use std::fs::{self, File};

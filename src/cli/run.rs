@@ -184,7 +184,8 @@ fn service(args: Args, given: bool) -> Result<Option<Service>> {
     }
 }
 
-/// Rejects flags that a run on this machine would ignore; some take effect only with the plugin `e2e`.
+/// Rejects flags that a run on this machine would ignore; some take effect only with the plugin
+/// `e2e`.
 pub(super) fn check_local(args: Args, has_e2e: bool) -> Result<()> {
     let ignored = table::ignored_locally(args, has_e2e);
     if !ignored.is_empty() {

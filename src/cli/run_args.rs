@@ -1,8 +1,9 @@
 //! The flags that `run`, `doctor`, `wait` and `gen` share: settings and a plan.
 //!
-//! Flags of one kind may be in any order and the later one wins, so flags that change plugins are applied in order.
-//! Reads the files named by flags; queries the cluster's version only if necessary. Defaults of settings are defined
-//! in the configuration alone: flags with defaults would hide the values of a configuration file.
+//! Flags of one kind may be in any order and the later one wins, so flags that change plugins are
+//! applied in order. Reads the files named by flags; queries the cluster's version only if
+//! necessary. Defaults of settings are defined in the configuration alone: flags with defaults
+//! would hide the values of a configuration file.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -168,7 +169,8 @@ impl<'m> RunArgs<'m> {
         })
     }
 
-    /// Checks the flags that are not settings, so that an error in one is found by the first command that reads it.
+    /// Checks the flags that are not settings, so that an error in one is found by the first
+    /// command that reads it.
     pub(crate) fn check(&self) -> Result<()> {
         self.changes(true)?;
         self.node_selector()?;
@@ -283,7 +285,8 @@ impl<'m> RunArgs<'m> {
         per_test(archive, &chosen).map(Some)
     }
 
-    /// The plugins of the plan: the built-in `only`, else those of `-p`, else those of a kit, else the default ones.
+    /// The plugins of the plan: the built-in `only`, else those of `-p`, else those of a kit, else
+    /// the default ones.
     fn found(&self, only: Option<&str>, kit: Option<&Kit>) -> Result<Vec<Loaded>> {
         let mut found = match (only, kit) {
             (Some(name), _) => plugin::find(name, None, &[])?,
@@ -336,7 +339,8 @@ impl<'m> RunArgs<'m> {
             .collect())
     }
 
-    /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image from the version.
+    /// The flags that change plugins, in command-line order. Only the built-in e2e takes its image
+    /// from the version.
     fn changes(&self, has_ours: bool) -> Result<(Env, Vec<PluginChange>)> {
         let mut given = BTreeMap::new();
         for id in self
@@ -380,7 +384,8 @@ impl<'m> RunArgs<'m> {
             .map(|kit| &kit.kubernetes_version)
             .filter(|version| is_auto && !version.is_empty());
         match (of_kit, cluster) {
-            // `run` and plugins that need the version fail without it; otherwise a warning suffices.
+            // `run` and plugins that need the version fail without it; otherwise a warning
+            // suffices.
             (_, Err(error)) if creates => Err(error),
             (Some(version), cluster) => {
                 if let Ok(cluster) = cluster
@@ -434,7 +439,8 @@ fn wrong_setting(id: &str, error: &base::yaml::Error) -> anyhow::Error {
     }
 }
 
-/// Rejects flags about nodes if any plugin would ignore them: it would run on nodes that the user excluded.
+/// Rejects flags about nodes if any plugin would ignore them: it would run on nodes that the user
+/// excluded.
 fn check_nodes(args: Args, plan: &Plan) -> Result<()> {
     let settings = plan.run.nodes.given();
     if settings.is_empty() {
@@ -523,8 +529,8 @@ pub(super) fn default_of(id: &str) -> Option<String> {
     Some(default).filter(|default| !["", "false"].contains(&default.as_str()))
 }
 
-/// Rejects values that the cluster would reject halfway through creating the run; warns of unknown words, since
-/// Kubernetes or the aggregator may know them.
+/// Rejects values that the cluster would reject halfway through creating the run; warns of unknown
+/// words, since Kubernetes or the aggregator may know them.
 fn check(run: &config::Run, creates: bool) -> Result<()> {
     for (id, value, known) in [
         (
@@ -542,7 +548,8 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
             continue;
         }
         let (words, hint) = (known.join(", "), near::hint(value, known.iter().copied()));
-        // Kubernetes would reject the pod with half of the run created; `gen` prints what the original prints.
+        // Kubernetes would reject the pod with half of the run created; `gen` prints what the
+        // original prints.
         if id == "image-pull-policy" && creates {
             return Err(invalid(
                 id,
@@ -789,8 +796,9 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
     Ok(Some(Split { parts, tests }))
 }
 
-/// Makes the test framework name each test that it runs, unless flags say otherwise. Runs for certification keep the
-/// standard flags, and the framework of versions before v1.25 does not support all of these.
+/// Makes the test framework name each test that it runs, unless flags say otherwise. Runs for
+/// certification keep the standard flags, and the framework of versions before v1.25 does not
+/// support all of these.
 fn name_tests(args: Args, env: &mut BTreeMap<String, String>, version: &str) {
     const WORDS: [&str; 3] = [
         "-v",
@@ -835,7 +843,8 @@ fn version_flag<'m>(args: Args<'m>) -> &'m str {
     args.text("kubernetes-version").unwrap_or("auto")
 }
 
-/// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates` objects has.
+/// The Kubernetes version of images. Only `auto` needs a cluster, which a command that `creates`
+/// objects has.
 pub(crate) fn kubernetes_version(args: Args, creates: bool) -> Result<String> {
     match version_flag(args) {
         "auto" => {

@@ -313,8 +313,8 @@ fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
     }
 }
 
-/// Further notes on a run, one per line: why it failed, the fate of its archive, running tests, problems of plugins.
-/// Limited to the height of a screen.
+/// Further notes on a run, one per line: why it failed, the fate of its archive, running tests,
+/// problems of plugins. Limited to the height of a screen.
 fn notes(run: &Run) -> Vec<String> {
     let error = run.error.as_deref().map(visible::line).unwrap_or_default();
     let own = match (&*run.status, run.upload.as_deref()) {

@@ -1,7 +1,9 @@
-//! Every command: name, aliases, arguments, flags and examples; the source of help, man pages and completions.
+//! Every command: name, aliases, arguments, flags and examples; the source of help, man pages and
+//! completions.
 //!
-//! Does not know their effects: those are in `cli/<command>.rs`. The kinds of flags are in [`super::flag`]. `run`,
-//! `doctor`, `wait` and all of `gen` share one set of flags, so that they are interchangeable word for word.
+//! Does not know their effects: those are in `cli/<command>.rs`. The kinds of flags are in
+//! [`super::flag`]. `run`, `doctor`, `wait` and all of `gen` share one set of flags, so that they
+//! are interchangeable word for word.
 
 use clap::{Arg, ArgAction, Command};
 
@@ -47,7 +49,8 @@ const OF_ORIGINAL: &str = "By default, this prints the objects of the original. 
 
 /// The words that a version of Kubernetes may be.
 pub(crate) const VERSIONS: [&str; 3] = ["auto", "ignore", "latest"];
-/// The flags that have an effect on `wait`, in addition to those of [`afterwards`], [`cluster`] and [`clusters`].
+/// The flags that have an effect on `wait`, in addition to those of [`afterwards`], [`cluster`] and
+/// [`clusters`].
 const OF_WAIT: [&str; 8] = [
     "namespace",
     "config",
@@ -59,7 +62,8 @@ const OF_WAIT: [&str; 8] = [
     "rbac",
 ];
 
-/// The flags of `run` that a run on this machine honours; every other one needs a cluster, and is rejected.
+/// The flags of `run` that a run on this machine honours; every other one needs a cluster, and is
+/// rejected.
 const OF_LOCAL: [&str; 27] = [
     "local",
     "local-nodes",
@@ -135,8 +139,8 @@ fn program() -> &'static str {
     }
 }
 
-/// The given flags of `run` that a run on this machine would ignore, with or without the plugin `e2e`; a flag with its
-/// default is none.
+/// The given flags of `run` that a run on this machine would ignore, with or without the plugin
+/// `e2e`; a flag with its default is none.
 pub(crate) fn ignored_locally(args: Args, has_e2e: bool) -> Vec<String> {
     let run = accepting_values(run());
     let ignored = run.get_arguments().filter(|arg| {
@@ -581,8 +585,8 @@ fn afterwards() -> [Arg; 11] {
     .map(|arg| arg.help_heading("When the run is over"))
 }
 
-/// The command with the flags of `run`, which `creates` objects, and of `gen`, which prints those of the original by
-/// default.
+/// The command with the flags of `run`, which `creates` objects, and of `gen`, which prints those
+/// of the original by default.
 fn shared(command: Command, creates: bool) -> Command {
     command
         .next_help_heading("Plugins")

@@ -1,8 +1,9 @@
-//! Command lines before and after the parser: flags in any place, errors in this program's words, and suggestions for
-//! unknown commands, flags and arguments.
+//! Command lines before and after the parser: flags in any place, errors in this program's words,
+//! and suggestions for unknown commands, flags and arguments.
 //!
-//! Owns the wording of these errors, and the words that users know from other programs; `cli` prints errors with the usage
-//! of the command. Hidden commands and flags are never suggested: they are for machines.
+//! Owns the wording of these errors, and the words that users know from other programs; `cli`
+//! prints errors with the usage of the command. Hidden commands and flags are never suggested: they
+//! are for machines.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -69,8 +70,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("format", "output"),
 ];
 
-/// The arguments with the command's words first, so that any flag may precede them, as in the original; and those
-/// words.
+/// The arguments with the command's words first, so that any flag may precede them, as in the
+/// original; and those words.
 pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec<String>) {
     let mut command = table;
     let mut path = Vec::new();
@@ -103,8 +104,9 @@ pub(crate) fn ordered(table: &Command, args: &[OsString]) -> (Vec<OsString>, Vec
     )
 }
 
-/// The flag of a word, or the last one of `-xyz`, and the offset of its value in the word, if any. Flags may precede
-/// their command: any that the command lacks is looked up in its subcommands, then in all commands.
+/// The flag of a word, or the last one of `-xyz`, and the offset of its value in the word, if any.
+/// Flags may precede their command: any that the command lacks is looked up in its subcommands,
+/// then in all commands.
 pub(crate) fn flag<'t>(
     table: &'t Command,
     command: &'t Command,

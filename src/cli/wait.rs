@@ -1,5 +1,5 @@
-//! `sonobuoy wait`, and the wait of `run --wait`: follows a run to its end. Outages of the API server are tolerated within the
-//! limit.
+//! `sonobuoy wait`, and the wait of `run --wait`: follows a run to its end. Outages of the API
+//! server are tolerated within the limit.
 
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
@@ -180,7 +180,8 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
     verdict(run, code)
 }
 
-/// Fails if the namespace does not exist, so that nobody waits for a run in it. A server that does not answer may later.
+/// Fails if the namespace does not exist, so that nobody waits for a run in it. A server that does
+/// not answer may later.
 fn check_namespace(source: &StatusSource, namespace: &str) -> Result<()> {
     let is_missing = source.cluster().is_some_and(|client| {
         client

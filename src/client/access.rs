@@ -1,8 +1,8 @@
 //! The aggregator's address, and the client's certificates and key; all checked before use.
 //!
-//! Reads PEM as a worker's environment holds it, keys as SEC1 or PKCS#8. Otherwise generates a key, which never leaves this
-//! process, and the request to certify it (PKCS #10). That request contains no name: the accompanying token determines the
-//! certificate's subject.
+//! Reads PEM as a worker's environment holds it, keys as SEC1 or PKCS#8. Otherwise generates a key,
+//! which never leaves this process, and the request to certify it (PKCS #10). That request contains
+//! no name: the accompanying token determines the certificate's subject.
 
 use std::sync::Arc;
 
@@ -18,8 +18,8 @@ use super::Error;
 use crate::env;
 use base::tls::{P256_KEY, pem};
 
-/// Address of the aggregator, its authority, and the client's identity: a certificate with its key, or a token for
-/// requesting one. Certificates and keys are PEM text.
+/// Address of the aggregator, its authority, and the client's identity: a certificate with its key,
+/// or a token for requesting one. Certificates and keys are PEM text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// `https://host:port`; a path is ignored.
@@ -35,8 +35,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Reads a worker's environment: `AGGREGATOR_URL` and `CA_CERT`, with either `SONOBUOY_TOKEN_FILE` or `CLIENT_CERT`
-    /// and `CLIENT_KEY`.
+    /// Reads a worker's environment: `AGGREGATOR_URL` and `CA_CERT`, with either
+    /// `SONOBUOY_TOKEN_FILE` or `CLIENT_CERT` and `CLIENT_KEY`.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok()).map_err(|missing| {
             Error::Settings(format!(
@@ -46,7 +46,8 @@ impl Access {
         })
     }
 
-    /// Reads the same variables through `lookup`; an empty value counts as missing. `Err` names the missing variable.
+    /// Reads the same variables through `lookup`; an empty value counts as missing. `Err` names the
+    /// missing variable.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<&'static str>> {
         let given = |name: &str| lookup(name).unwrap_or_default();
         let access = Self {
@@ -106,8 +107,8 @@ impl Access {
         Ok(format!("https://{authority}"))
     }
 
-    /// TLS settings from the certificates. Everything is parsed and matched first, because the HTTP client panics if the
-    /// key does not match the certificate.
+    /// TLS settings from the certificates. Everything is parsed and matched first, because the HTTP
+    /// client panics if the key does not match the certificate.
     pub(super) fn tls(&self) -> Result<TlsConfig, Error> {
         Credentials::read(&self.ca_cert, &self.client_cert, &self.client_key)?;
         let certificate = Certificate::from_pem(self.client_cert.as_bytes())

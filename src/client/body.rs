@@ -1,9 +1,10 @@
 //! The body of a submission: a file, a packed folder or bytes, with name, type, length and digest.
 //!
-//! A file is digested while it is sent, so that it is read only once: the aggregator responds with the SHA-256 of the stored
-//! bytes, which is compared. Retries announce the digest beforehand, and so do bytes, and folders, which are digested while
-//! packed. A change of a file is detected before its last bytes are sent, and one of a folder when it has been packed, so that a
-//! mixture of two versions is never accepted as a result.
+//! A file is digested while it is sent, so that it is read only once: the aggregator responds with
+//! the SHA-256 of the stored bytes, which is compared. Retries announce the digest beforehand, and
+//! so do bytes, and folders, which are digested while packed. A change of a file is detected before
+//! its last bytes are sent, and one of a folder when it has been packed, so that a mixture of two
+//! versions is never accepted as a result.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Read, Seek as _, SeekFrom};
@@ -41,7 +42,8 @@ pub(super) struct Source<'a> {
 
 enum Kind<'a> {
     Bytes(&'a [u8]),
-    /// Opened once, so that later changes of its name have no effect. A packed folder no longer has a name.
+    /// Opened once, so that later changes of its name have no effect. A packed folder no longer has
+    /// a name.
     File(PathBuf, File),
 }
 
@@ -95,9 +97,10 @@ impl<'a> Source<'a> {
         Err(Error::file(path)(io::Error::other("not a regular file")))
     }
 
-    /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind after a crash, and no archive
-    /// contains itself. The file is created in the folder, which in a pod is the volume with space, or in the system's
-    /// folder for temporary files if that one is full or read-only.
+    /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind
+    /// after a crash, and no archive contains itself. The file is created in the folder, which
+    /// in a pod is the volume with space, or in the system's folder for temporary files if that
+    /// one is full or read-only.
     pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, PackError> {
         let pack = |place: &Path| {
             let inner =
@@ -136,7 +139,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not changed since.
+    /// The value of `Repr-Digest`, if it is known before sending: for bytes, or a file that has not
+    /// changed since.
     pub(super) fn digest(&self) -> Option<&str> {
         let (of, text) = self.digest.as_ref()?;
         self.version().is_ok_and(|now| now == *of).then_some(text)
@@ -147,7 +151,8 @@ impl<'a> Source<'a> {
         self.digest = Some(sent);
     }
 
-    /// Whether a `Repr-Digest` contradicts the sent bytes. A missing one, or another algorithm, does not.
+    /// Whether a `Repr-Digest` contradicts the sent bytes. A missing one, or another algorithm,
+    /// does not.
     pub(super) fn differs((_, sent): &Sent, stored: &str) -> bool {
         let members = stored.split(',').map(str::trim);
         let is_sha256 = |member: &&str| {
@@ -188,8 +193,8 @@ impl<'a> Source<'a> {
         })
     }
 
-    /// `Content-Disposition` as the original writes it, unquoted, if the name is a token; otherwise quoted or
-    /// percent-encoded, as its parser requires.
+    /// `Content-Disposition` as the original writes it, unquoted, if the name is a token; otherwise
+    /// quoted or percent-encoded, as its parser requires.
     pub(super) fn disposition(&self) -> String {
         let name = &self.name;
         let token = |byte: u8| byte.is_ascii_graphic() && !br#"()<>@,;:\"/[]?="#.contains(&byte);
@@ -213,7 +218,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The content type for the name's extension; only that of `.gz` means anything to the aggregator.
+    /// The content type for the name's extension; only that of `.gz` means anything to the
+    /// aggregator.
     pub(super) fn content_type(&self) -> Option<&'static str> {
         let (_, extension) = self.name.rsplit_once('.')?;
         Some(match extension.to_ascii_lowercase().as_str() {
@@ -252,8 +258,9 @@ fn digest_text(digest: Digest) -> String {
     )
 }
 
-/// The body of one attempt: exactly the announced length, digested on the way. Excess bytes are cut off; a shortfall is an
-/// error, because the HTTP client would wait for the rest forever, in a busy loop.
+/// The body of one attempt: exactly the announced length, digested on the way. Excess bytes are cut
+/// off; a shortfall is an error, because the HTTP client would wait for the rest forever, in a busy
+/// loop.
 pub(super) struct Body<'s> {
     source: &'s Source<'s>,
     inner: Box<dyn Read + 's>,

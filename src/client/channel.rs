@@ -1,7 +1,8 @@
-//! Authenticated access to the aggregator: with a given certificate, or with a requested one, which is renewed in time, and
-//! requested again when the aggregator rejects it.
+//! Authenticated access to the aggregator: with a given certificate, or with a requested one, which
+//! is renewed in time, and requested again when the aggregator rejects it.
 //!
-//! Shared by all threads of a plugin. Only one requests a certificate at a time; the others wait only without a valid one.
+//! Shared by all threads of a plugin. Only one requests a certificate at a time; the others wait
+//! only without a valid one.
 
 use std::sync::{Mutex, TryLockError};
 use std::time::{Duration, Instant};
@@ -324,8 +325,8 @@ impl<T: Transport> Buffers for Gathering<T> {
     }
 }
 
-/// Resolves names on the caller's thread, within the limits of the C library. With a timeout, ureq starts a thread for
-/// each name, and panics where no thread can be started.
+/// Resolves names on the caller's thread, within the limits of the C library. With a timeout, ureq
+/// starts a thread for each name, and panics where no thread can be started.
 #[derive(Debug, Default)]
 struct CallerResolver(DefaultResolver);
 

@@ -14,7 +14,8 @@ pub const RESULT_TYPE: &str = "RESULT_TYPE";
 pub const NODE_NAME: &str = "NODE_NAME";
 /// The file with the token that authorizes a request for a certificate.
 pub const TOKEN_FILE: &str = "SONOBUOY_TOKEN_FILE";
-/// URL to PUT the result to, for a plugin without a worker; its path identifies the expected result.
+/// URL to PUT the result to, for a plugin without a worker; its path identifies the expected
+/// result.
 pub const RESULT_URL: &str = "SONOBUOY_RESULT_URL";
 /// URL to POST progress to, for such a plugin.
 pub const PROGRESS_URL: &str = "SONOBUOY_PROGRESS_URL";

@@ -1,4 +1,5 @@
-//! Failures between a plugin and its aggregator, distinguished where a caller may act on them; whether and when to retry.
+//! Failures between a plugin and its aggregator, distinguished where a caller may act on them;
+//! whether and when to retry.
 //!
 //! Classifies responses and errors; [`base::retry`] computes the pauses.
 
@@ -139,7 +140,8 @@ impl std::error::Error for Error {
 /// Time limit and pauses of a submission's retries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// No attempt starts after this. The default, an hour, lets an aggregator move to another node.
+    /// No attempt starts after this. The default, an hour, lets an aggregator move to another
+    /// node.
     pub limit: Duration,
     /// The upper bound of the first pause; it doubles with each attempt.
     pub first: Duration,
@@ -215,9 +217,9 @@ pub(super) fn after(headers: &HeaderMap) -> Option<Duration> {
     base::retry::after(headers).map(|pause| pause.min(MAX_RETRY_AFTER))
 }
 
-/// Classifies a response. `is_cut` tells whether only a part of the body was sent: the response then says nothing about
-/// the whole. `changed` tells whether the body has changed since its digest was taken: then a refusal of the body is worth
-/// another attempt.
+/// Classifies a response. `is_cut` tells whether only a part of the body was sent: the response
+/// then says nothing about the whole. `changed` tells whether the body has changed since its digest
+/// was taken: then a refusal of the body is worth another attempt.
 pub(super) fn judge_answer(
     url: &str,
     response: Response<Body>,
@@ -244,7 +246,8 @@ pub(super) fn judge_answer(
     }
 }
 
-/// Classifies a response without a certificate. A rejected token may have been replaced by a newer one.
+/// Classifies a response without a certificate. A rejected token may have been replaced by a newer
+/// one.
 pub(super) fn judge_certificate(url: &str, answer: Answer, after: Option<Duration>) -> Failed {
     match answer.status {
         401 | 408 | 425 | 429 | 500..=599 => again(url, &answer, after),
@@ -296,8 +299,8 @@ pub(super) fn judge_error(url: &str, error: ureq::Error) -> Failed {
     }
 }
 
-/// Whether a TLS error persists while both sides keep their certificates. Expired and not yet valid ones do not count, since
-/// clocks get adjusted. The server's alert does not distinguish the two.
+/// Whether a TLS error persists while both sides keep their certificates. Expired and not yet valid
+/// ones do not count, since clocks get adjusted. The server's alert does not distinguish the two.
 fn lasting(error: &rustls::Error) -> bool {
     match error {
         rustls::Error::InvalidCertificate(error) => !matches!(

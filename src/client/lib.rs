@@ -1,7 +1,7 @@
 //! Reports the results of a Sonobuoy plugin to the aggregator of its run, over mutual TLS.
 //!
-//! A plugin usually leaves its results in a folder, and the worker beside it uploads them. A plugin written in Rust can
-//! report directly instead:
+//! A plugin usually leaves its results in a folder, and the worker beside it uploads them. A plugin
+//! written in Rust can report directly instead:
 //!
 //! ```no_run
 //! use sonobuoy_client::Client;
@@ -16,9 +16,10 @@
 //! # }
 //! ```
 //!
-//! Submissions are retried while the aggregator is unreachable or busy, for as long as [`Retry`] allows. Progress and
-//! heartbeats are sent once, since late ones are worth little. The first result that arrives is kept; submitting it again
-//! yields [`Submitted::AlreadyThere`]. No call starts a thread.
+//! Submissions are retried while the aggregator is unreachable or busy, for as long as [`Retry`]
+//! allows. Progress and heartbeats are sent once, since late ones are worth little. The first
+//! result that arrives is kept; submitting it again yields [`Submitted::AlreadyThere`]. No call
+//! starts a thread.
 //!
 //! [`protocol`] documents paths, headers and bodies for clients in other languages.
 
@@ -67,7 +68,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(300);
 const CONTINUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum attempts for a file or folder that changes while it is sent or packed.
 const MAX_CHANGES: u32 = 5;
-/// Maximum bytes of a folder that is packed without asking for the aggregator's limit: packing them takes seconds.
+/// Maximum bytes of a folder that is packed without asking for the aggregator's limit: packing them
+/// takes seconds.
 const MAX_UNASKED_BYTES: u64 = 1 << 30;
 /// Maximum bytes of a problem in a heartbeat.
 const MAX_TROUBLE_BYTES: usize = 1 << 10;
@@ -105,7 +107,8 @@ pub struct Answer {
     pub text: String,
 }
 
-/// Communicates with one aggregator about one result. Clones share the certificate and [`shutdown`](Client::shutdown).
+/// Communicates with one aggregator about one result. Clones share the certificate and
+/// [`shutdown`](Client::shutdown).
 #[derive(Clone)]
 pub struct Client {
     channel: Arc<Channel>,
@@ -149,8 +152,8 @@ impl Client {
         &self.id
     }
 
-    /// Submits a file under its own name. A file whose name ends in `.gz` must be a gzip-compressed tar: the aggregator
-    /// unpacks it.
+    /// Submits a file under its own name. A file whose name ends in `.gz` must be a gzip-compressed
+    /// tar: the aggregator unpacks it.
     pub fn submit_file(&self, path: &Path) -> Result<Submitted, Error> {
         self.submit(&mut Source::file(path)?, false)
     }
@@ -161,7 +164,8 @@ impl Client {
         self.submit_opened(path, Opened::Folder(folder))
     }
 
-    /// Submits an open file or folder under the last component of `path`, even if the path refers to another file by now.
+    /// Submits an open file or folder under the last component of `path`, even if the path refers
+    /// to another file by now.
     #[doc(hidden)]
     pub fn submit_opened(&self, path: &Path, opened: Opened) -> Result<Submitted, Error> {
         match opened {
@@ -203,9 +207,10 @@ impl Client {
         .map(|response| answer(response, MAX_ANSWER_BYTES))
     }
 
-    /// Sends a heartbeat to the aggregator, without retrying; returns whether the containers that a worker waits for have
-    /// ended. The second heartbeat promises that one follows every [`protocol::HEARTBEAT_INTERVAL`] until the result is
-    /// sent: the aggregator treats a longer silence as a failure.
+    /// Sends a heartbeat to the aggregator, without retrying; returns whether the containers that a
+    /// worker waits for have ended. The second heartbeat promises that one follows every
+    /// [`protocol::HEARTBEAT_INTERVAL`] until the result is sent: the aggregator treats a
+    /// longer silence as a failure.
     pub fn heartbeat(&self) -> Result<Option<ContainersEnd>, Error> {
         let response = self.check_health(None)?;
         let header = response
@@ -234,7 +239,8 @@ impl Client {
         })
     }
 
-    /// Tells the aggregator why the result is late, so that a time limit can be explained. Best effort.
+    /// Tells the aggregator why the result is late, so that a time limit can be explained. Best
+    /// effort.
     fn report_trouble(&self, trouble: &str) {
         if let Err(error) = self.check_health(Some(trouble)) {
             log::debug!("the aggregator was not told that {trouble}: {error}");
@@ -320,7 +326,8 @@ impl Client {
         }
     }
 
-    /// Refuses a folder that is larger than the aggregator accepts, before hours are spent to pack it.
+    /// Refuses a folder that is larger than the aggregator accepts, before hours are spent to pack
+    /// it.
     fn check_size(&self, path: &Path, folder: &Folder) -> Result<(), Error> {
         let survey = Survey::take(folder, path).map_err(|error| pack_error(path, error))?;
         if survey.bytes <= MAX_UNASKED_BYTES {

@@ -1,7 +1,7 @@
 //! The protocol between worker and aggregator: routes, result ids, progress, error reports.
 //!
-//! Data only, no I/O. `docs/protocol.md` describes the protocol for authors of clients in other languages; change both
-//! together.
+//! Data only, no I/O. `docs/protocol.md` describes the protocol for authors of clients in other
+//! languages; change both together.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,17 +13,20 @@ use serde::{Deserialize, Serialize};
 
 /// The node name of a result for the whole cluster.
 pub const GLOBAL: &str = "global";
-/// The file that a plugin writes into its results folder when finished; contains the path of the result.
+/// The file that a plugin writes into its results folder when finished; contains the path of the
+/// result.
 pub const DONE_FILE: &str = "done";
 /// The only content type whose body is unpacked; it must match exactly.
 pub const GZIP: &str = "application/gzip";
 /// The name of a result whose sender gives no usable file name.
 pub const DEFAULT_FILE_NAME: &str = "result";
-/// Marks a PUT as a worker's error report instead of a plugin's result; servers without support store the body as a result.
+/// Marks a PUT as a worker's error report instead of a plugin's result; servers without support
+/// store the body as a result.
 pub const ERROR_HEADER: &str = "X-Sonobuoy-Error";
 /// Digest of the body, RFC 9530: `sha-256=:<base64>:`. Sent by workers, verified, and returned.
 pub const DIGEST_HEADER: &str = "Repr-Digest";
-/// In a 5xx response: the bytes themselves are invalid, so retrying is useless. The status code is that of older servers.
+/// In a 5xx response: the bytes themselves are invalid, so retrying is useless. The status code is
+/// that of older servers.
 pub const FINAL_HEADER: &str = "X-Sonobuoy-Final";
 /// In a heartbeat: the current problem of the result, percent-encoded, which is not a failure yet.
 pub const TROUBLE_HEADER: &str = "X-Sonobuoy-Trouble";
@@ -37,7 +40,8 @@ pub const RENEW_HEADER: &str = "X-Sonobuoy-Renew-After";
 pub const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 /// The name and version of this client. Heartbeats of others never promise another one.
 pub const USER_AGENT: &str = concat!("sonobuoy/", env!("CARGO_PKG_VERSION"));
-/// In the response to a heartbeat: all other containers of the worker's pod have succeeded, see [`ContainersEnd`].
+/// In the response to a heartbeat: all other containers of the worker's pod have succeeded, see
+/// [`ContainersEnd`].
 pub const CONTAINERS_HEADER: &str = "X-Sonobuoy-Containers";
 /// The prefix of all routes.
 const API: &str = "/api/v1";
@@ -52,9 +56,10 @@ pub struct ResultId {
 }
 
 impl ResultId {
-    /// Read from [`RESULT_URL`](env::RESULT_URL) or [`PROGRESS_URL`](env::PROGRESS_URL), since `NODE_NAME` is set for
-    /// plugins that run once, too; else from [`RESULT_TYPE`](env::RESULT_TYPE) and [`NODE_NAME`](env::NODE_NAME), where no
-    /// node means the whole cluster.
+    /// Read from [`RESULT_URL`](env::RESULT_URL) or [`PROGRESS_URL`](env::PROGRESS_URL), since
+    /// `NODE_NAME` is set for plugins that run once, too; else from
+    /// [`RESULT_TYPE`](env::RESULT_TYPE) and [`NODE_NAME`](env::NODE_NAME), where no node means
+    /// the whole cluster.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok())
     }
@@ -148,8 +153,8 @@ pub enum Route {
 }
 
 impl Route {
-    /// Reads the path of a request, still percent-encoded and without its query; `None` if it is not a route.
-    /// `by_node`, an early spelling, is read as `by-node`.
+    /// Reads the path of a request, still percent-encoded and without its query; `None` if it is
+    /// not a route. `by_node`, an early spelling, is read as `by-node`.
     pub fn parse(path: &str) -> Option<Self> {
         let segments: Vec<String> = path
             .strip_prefix('/')?
@@ -216,8 +221,9 @@ pub struct Failure {
     pub kind: FailureKind,
 }
 
-/// The kinds of failure. In `error.json` the first words of the message identify the kind, because its readers look there:
-/// [`Failure::timed_out`] and [`Failure::skipped`] write these words, [`FailureKind::of`] reads them.
+/// The kinds of failure. In `error.json` the first words of the message identify the kind, because
+/// its readers look there: [`Failure::timed_out`] and [`Failure::skipped`] write these words,
+/// [`FailureKind::of`] reads them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FailureKind {
@@ -226,7 +232,8 @@ pub enum FailureKind {
     Failed,
     /// A time limit was exceeded.
     TimedOut,
-    /// No failure, but no process can send a result: the node is gone, or the plugin may not run there.
+    /// No failure, but no process can send a result: the node is gone, or the plugin may not run
+    /// there.
     Skipped,
     /// The node of the pod, or the pod on it, was lost.
     NodeLost,
@@ -259,7 +266,8 @@ impl fmt::Display for Lost {
 }
 
 impl FailureKind {
-    /// The kind of an archived message; the word `timeout` anywhere means a time limit, for compatibility.
+    /// The kind of an archived message; the word `timeout` anywhere means a time limit, for
+    /// compatibility.
     pub fn of(sentence: &str) -> Self {
         if sentence.starts_with(SKIPPED) {
             Self::Skipped
@@ -274,7 +282,8 @@ impl FailureKind {
 /// Prefix of messages about skipped results, and about time limits.
 const SKIPPED: &str = "skipped: ";
 const TIMEOUT: &str = "timeout";
-/// The message of every exceeded time limit in `error.json`: programs compare it with that of VMware's Sonobuoy.
+/// The message of every exceeded time limit in `error.json`: programs compare it with that of
+/// VMware's Sonobuoy.
 const TIMEOUT_SENTENCE: &str = "Plugin timeout while waiting for results so there are no results. Check pod logs or \
                                 other cluster details for more information as to why this occurred.";
 /// Keys of a report: its message, and the cause where the message is a fixed sentence.
@@ -393,7 +402,8 @@ pub struct Progress {
     pub name: String,
     /// The node or [`GLOBAL`]; set by the aggregator.
     pub node: String,
-    /// Time of arrival, RFC 3339; set by the aggregator. Omitted until then, since readers reject an empty time.
+    /// Time of arrival, RFC 3339; set by the aggregator. Omitted until then, since readers reject
+    /// an empty time.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub timestamp: String,
     /// A readable message.
@@ -423,7 +433,8 @@ pub struct Progress {
     pub append_failing: Vec<String>,
 }
 
-/// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or could be a path (`/`, `\`, NUL, only dots).
+/// Decodes one path segment; `None` if it is empty, malformed, not UTF-8, or could be a path (`/`,
+/// `\`, NUL, only dots).
 fn decode(segment: &str) -> Option<String> {
     let text = base::percent_decoded(segment)?;
     let harmless =

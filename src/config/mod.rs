@@ -1,8 +1,9 @@
 //! The settings of one run: every field, its default, its JSON.
 //!
-//! Owns [`Run`], which travels from the command line through a ConfigMap to the aggregator and into the archive.
-//! Knows neither flags nor Kubernetes. Keys, order and defaults are the original's; settings that the original lacks are
-//! left out while they have their default, so that both programs can read each other's files.
+//! Owns [`Run`], which travels from the command line through a ConfigMap to the aggregator and into
+//! the archive. Knows neither flags nor Kubernetes. Keys, order and defaults are the original's;
+//! settings that the original lacks are left out while they have their default, so that both
+//! programs can read each other's files.
 
 mod read;
 
@@ -24,7 +25,8 @@ pub(crate) use read::{Environment, is_run, load, new_uuid};
 /// The page whose tables describe the keys, also to editors.
 const DOCUMENTATION: &str = include_str!("../../docs/configuration.md");
 
-/// One run's settings. The default is empty; [`Run::standard`] has the settings of a run without any flags.
+/// One run's settings. The default is empty; [`Run::standard`] has the settings of a run without
+/// any flags.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Run {
@@ -112,7 +114,8 @@ pub(crate) struct Run {
     /// Time limits for temporary problems of plugin pods.
     #[serde(skip_serializing_if = "is_default")]
     pub graces: Grace,
-    /// Time limits of plugins by name, overriding their definition and `Server`; 0 means unlimited.
+    /// Time limits of plugins by name, overriding their definition and `Server`; 0 means
+    /// unlimited.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub plugin_timeouts: BTreeMap<String, Span>,
     /// Redaction of the snapshot.
@@ -136,7 +139,8 @@ pub(crate) struct Run {
     /// The interrupted run whose remaining tests this one runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resumes: String,
-    /// The finished tests of that run, with the error of each failed one; empty for each passed one.
+    /// The finished tests of that run, with the error of each failed one; empty for each passed
+    /// one.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resumed_tests: BTreeMap<String, String>,
 }
@@ -144,8 +148,9 @@ pub(crate) struct Run {
 /// Maximum repetitions; more would hide defects.
 pub(crate) const MAX_ATTEMPTS: i64 = 10;
 
-/// Requests and limits of a worker's container: quantities by resource, as in Kubernetes. A worker needs about 25 MiB for a
-/// result of any size, and a quota on requests or limits refuses pods whose containers lack them.
+/// Requests and limits of a worker's container: quantities by resource, as in Kubernetes. A worker
+/// needs about 25 MiB for a result of any size, and a quota on requests or limits refuses pods
+/// whose containers lack them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename = "resources", rename_all = "PascalCase", default)]
 pub(crate) struct WorkerResources {
@@ -389,8 +394,8 @@ fn short_float<S: Serializer>(value: &f64, out: S) -> Result<S::Ok, S::Error> {
     }
 }
 
-/// Limits of a run's resources, section by section; 0 means unlimited where documented. The table in `aggregator::limits`
-/// defines the subject of each limit, and the effect of exceeding it.
+/// Limits of a run's resources, section by section; 0 means unlimited where documented. The table
+/// in `aggregator::limits` defines the subject of each limit, and the effect of exceeding it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(crate) struct Limits {
@@ -419,8 +424,8 @@ pub(crate) struct Limits {
     pub snapshot: Snapshot,
 }
 
-/// Sections of the configuration: keys with defaults. Errors use the name in quotes, whose small first letter makes the YAML
-/// reader reject unknown keys.
+/// Sections of the configuration: keys with defaults. Errors use the name in quotes, whose small
+/// first letter makes the YAML reader reject unknown keys.
 macro_rules! sections {
     ($($(#[$about:meta])* $called:literal $name:ident {
         $($(#[$field:meta])* $key:ident: $kind:ty = $default:expr,)+

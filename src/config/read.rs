@@ -1,4 +1,5 @@
-//! Applies configuration files to settings, as Go does, and checks values that have the right type; loads the aggregator's.
+//! Applies configuration files to settings, as Go does, and checks values that have the right type;
+//! loads the aggregator's.
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -26,8 +27,8 @@ const FORMER: &[&str] = &[
 ];
 
 impl Run {
-    /// Applies a configuration file to these settings; values that it lacks are unchanged. Case does not matter in keys,
-    /// unknown keys are ignored, and likely mistakes reported.
+    /// Applies a configuration file to these settings; values that it lacks are unchanged. Case
+    /// does not matter in keys, unknown keys are ignored, and likely mistakes reported.
     pub(crate) fn overlay(&mut self, text: &str) -> Result<(), Error> {
         let whole = yaml::json(text)?;
         let rules = Rules {
@@ -107,7 +108,8 @@ pub(super) fn port<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error>
     )
 }
 
-/// How long a worker may be silent, which is at least the time between two of its heartbeats and a lost one.
+/// How long a worker may be silent, which is at least the time between two of its heartbeats and a
+/// lost one.
 pub(super) fn silent<'de, D: Deserializer<'de>>(value: D) -> Result<Duration, D::Error> {
     let minimum = HEARTBEAT_INTERVAL * 2;
     let silent = clock::span::deserialize(value)?;
@@ -248,10 +250,11 @@ pub(crate) struct Environment<'e> {
     pub host_name: Option<String>,
 }
 
-/// Loads the aggregator's configuration: `$SONOBUOY_CONFIG` if set, else `config.json` here, else the system's.
+/// Loads the aggregator's configuration: `$SONOBUOY_CONFIG` if set, else `config.json` here, else
+/// the system's.
 ///
-/// As in the original, a missing key means zero, except where zero would only break the run (no port, no results folder,
-/// no search path): those get the default.
+/// As in the original, a missing key means zero, except where zero would only break the run (no
+/// port, no results folder, no search path): those get the default.
 pub(crate) fn load(environment: &Environment) -> anyhow::Result<Run> {
     let given = (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty());
     let candidates =
@@ -343,7 +346,8 @@ pub(crate) fn is_run(id: &str) -> bool {
 pub(crate) fn new_uuid() -> String {
     use ring::rand::SecureRandom;
     let mut bytes = [0_u8; 16];
-    // The system's random source does not fail once it has started; TLS would not work without it either.
+    // The system's random source does not fail once it has started; TLS would not work without it
+    // either.
     let _ = ring::rand::SystemRandom::new().fill(&mut bytes);
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

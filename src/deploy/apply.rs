@@ -1,8 +1,9 @@
 //! Creates the objects of a run, in the order of their manifest.
 //!
-//! Ensures that nothing is created if a refusal is predictable: each object is first sent to the server as a dry run.
-//! Objects of a namespace that does not exist yet can be tried only once it does; until then access reviews replace
-//! the dry run. Every error lists what was created and how to remove it. Starts no thread.
+//! Ensures that nothing is created if a refusal is predictable: each object is first sent to the
+//! server as a dry run. Objects of a namespace that does not exist yet can be tried only once it
+//! does; until then access reviews replace the dry run. Every error lists what was created and how
+//! to remove it. Starts no thread.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -78,8 +79,8 @@ pub(crate) fn makes_namespace(objects: &[Value], namespace: &str) -> bool {
         .any(|object| object["kind"] == "Namespace" && object.name() == namespace)
 }
 
-/// Checks all of `objects`, and creates them unless it is a dry run. Namespaced objects without a namespace go to
-/// `namespace`.
+/// Checks all of `objects`, and creates them unless it is a dry run. Namespaced objects without a
+/// namespace go to `namespace`.
 pub(crate) fn apply(
     client: &Client,
     objects: &[Value],
@@ -151,7 +152,8 @@ pub(super) fn resolve<'a>(
     objects.iter().map(one).collect()
 }
 
-/// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be the only one.
+/// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be
+/// the only one.
 fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool> {
     let aggregator = objects.iter().find(|object| {
         object.resource == Resource::PODS
@@ -197,14 +199,16 @@ struct Creation<'a> {
 }
 
 impl<'a> Creation<'a> {
-    /// Rejects what the server would reject; returns the namespaces to create, whose objects it cannot judge yet.
+    /// Rejects what the server would reject; returns the namespaces to create, whose objects it
+    /// cannot judge yet.
     fn check(&self) -> Result<BTreeSet<&'a str>> {
         let coming = self.absent_namespaces()?;
         stop_at(&self.refusals(&coming))?;
         Ok(coming)
     }
 
-    /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that are `coming`.
+    /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that
+    /// are `coming`.
     fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
         let mut asked = BTreeSet::new();
         let mut refused: Vec<_> = self
@@ -226,7 +230,8 @@ impl<'a> Creation<'a> {
         refused
     }
 
-    /// Creates all objects; in the namespace `cleared`, after the permissions that earlier runs left.
+    /// Creates all objects; in the namespace `cleared`, after the permissions that earlier runs
+    /// left.
     fn create(&mut self, cleared: Option<&str>) -> Result<()> {
         let coming = self.check()?;
         cleared.map_or(Ok(()), |namespace| self.clear(namespace))?;
@@ -258,7 +263,8 @@ impl<'a> Creation<'a> {
             .try_for_each(|object| self.one(object))
     }
 
-    /// Removes permissions that earlier runs granted to accounts of this namespace, which this run would inherit.
+    /// Removes permissions that earlier runs granted to accounts of this namespace, which this run
+    /// would inherit.
     fn clear(&self, home: &str) -> Result<()> {
         let selector = Selector::labels(format!("{},namespace={home}", names::SELECTOR));
         for (resource, namespace) in RIGHTS.iter().zip(["", "", home, home]) {
@@ -280,8 +286,8 @@ impl<'a> Creation<'a> {
         Ok(())
     }
 
-    /// Whether the role or binding of this name does not belong to a run in this namespace, whose leftovers
-    /// [`Creation::clear`] removes.
+    /// Whether the role or binding of this name does not belong to a run in this namespace, whose
+    /// leftovers [`Creation::clear`] removes.
     fn is_foreign(&self, object: &NewObject<'_>) -> bool {
         let labels = |value: &Value| {
             [names::LABEL_ALL, "namespace"].map(|label| value["metadata"]["labels"][label].clone())
@@ -294,8 +300,8 @@ impl<'a> Creation<'a> {
             && (labels(&found) != labels(object.value) || labels(&found)[0] != names::SONOBUOY)
     }
 
-    /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a missing one that the
-    /// manifest does not contain.
+    /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a
+    /// missing one that the manifest does not contain.
     fn absent_namespaces(&self) -> Result<BTreeSet<&'a str>> {
         let objects = self.objects;
         let mut absent = BTreeSet::new();
@@ -431,7 +437,8 @@ impl<'a> Creation<'a> {
             .any(|other| role["kind"] == *other.resource.kind && role["name"] == other.name)
     }
 
-    /// A copy of a pod whose account is one of the objects, with the namespace's default account instead.
+    /// A copy of a pod whose account is one of the objects, with the namespace's default account
+    /// instead.
     fn with_default_account(&self, object: &NewObject<'_>) -> Option<Value> {
         let account = object.value["spec"]["serviceAccountName"].as_str()?;
         if !self.makes(&Resource::SERVICE_ACCOUNTS, &object.namespace, account) {
@@ -447,8 +454,9 @@ impl<'a> Creation<'a> {
         self.report(object, outcome)
     }
 
-    /// Creates an object; returns false if it exists. Retries while the server is unavailable: an object found after
-    /// an attempt without response is that attempt's, since none existed before.
+    /// Creates an object; returns false if it exists. Retries while the server is unavailable: an
+    /// object found after an attempt without response is that attempt's, since none existed
+    /// before.
     fn try_one(&self, object: &NewObject<'_>) -> Result<bool, Error> {
         let end = Instant::now() + DEFAULTING_TIMEOUT;
         let mut unsure = false;

@@ -1,4 +1,5 @@
-//! Bindings that somebody else made for the account of a plugin, which then has more permissions than its definition says.
+//! Bindings that somebody else made for the account of a plugin, which then has more permissions
+//! than its definition says.
 //!
 //! Reads only. Knows the accounts of plugins from the objects of the run. Starts no thread.
 
@@ -17,8 +18,9 @@ struct RestrictedAccount {
     permissions: &'static str,
 }
 
-/// Describes each binding that is not an object of the run and whose subject is the account of a plugin
-/// with `permissions: none` or `read`. Without permission to list bindings, there is nothing to say.
+/// Describes each binding that is not an object of the run and whose subject is the account of a
+/// plugin with `permissions: none` or `read`. Without permission to list bindings, there is nothing
+/// to say.
 pub(crate) fn foreign_bindings(client: &Client, objects: &[Value], namespace: &str) -> Vec<String> {
     let accounts = restricted_accounts(objects).unwrap_or_default();
     let mut descriptions = Vec::new();
@@ -95,7 +97,8 @@ fn is_in(objects: &[Value], resource: &Resource, binding: &Value) -> bool {
 }
 
 impl RestrictedAccount {
-    /// Whether a subject of a binding is this account, by its own name or by the group of its namespace.
+    /// Whether a subject of a binding is this account, by its own name or by the group of its
+    /// namespace.
     fn is(&self, subject: &Value, namespace: &str) -> bool {
         let name = subject["name"].text();
         match subject["kind"].text() {

@@ -1,8 +1,9 @@
-//! Loads an image archive into nodes that no registry serves: one privileged pod per node, which hands the archive to the
-//! node's runtime.
+//! Loads an image archive into nodes that no registry serves: one privileged pod per node, which
+//! hands the archive to the node's runtime.
 //!
-//! Justified by docs/install.md. The archive travels in ConfigMaps of a separate namespace, which is deleted afterwards.
-//! The pods run the image that the user names: what a node lists is chosen by everyone who may start a pod there.
+//! Justified by docs/install.md. The archive travels in ConfigMaps of a separate namespace, which
+//! is deleted afterwards. The pods run the image that the user names: what a node lists is chosen
+//! by everyone who may start a pod there.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -48,7 +49,8 @@ pub(crate) fn images(node: &Value) -> impl Iterator<Item = &str> {
         .filter_map(Value::as_str)
 }
 
-/// Loads the archive into every node, by a privileged pod that runs `loader`; returns the number of nodes.
+/// Loads the archive into every node, by a privileged pod that runs `loader`; returns the number of
+/// nodes.
 pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Result<usize> {
     let nodes = client.list(&Resource::NODES, "", &Selector::all())?;
     let parts: Vec<_> = archive.chunks(PART_BYTES).collect();

@@ -1,5 +1,6 @@
-//! The objects of a run. Names, labels and values match the original's, so that each program's commands find the
-//! other's runs. A hardened pod also resumes after failures and passes stricter admission; `gen` prints the original's.
+//! The objects of a run. Names, labels and values match the original's, so that each program's
+//! commands find the other's runs. A hardened pod also resumes after failures and passes stricter
+//! admission; `gen` prints the original's.
 
 use anyhow::{Result, bail};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
@@ -294,8 +295,8 @@ fn service(run: &config::Run) -> Value {
 
 /// Keeps a cluster autoscaler from evicting the pod.
 const KEEP: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
-/// Makes the pod resume after a failure, resist eviction, limit its resources, and pass the `restricted` level of Pod
-/// Security where the settings of the run leave that open.
+/// Makes the pod resume after a failure, resist eviction, limit its resources, and pass the
+/// `restricted` level of Pod Security where the settings of the run leave that open.
 fn harden(pod: &mut Value, run: &config::Run) {
     let annotations = &mut pod["metadata"]["annotations"];
     if annotations[KEEP].is_null() {
@@ -307,7 +308,8 @@ fn harden(pod: &mut Value, run: &config::Run) {
         spec["restartPolicy"] = json!("OnFailure");
         // Far above the needs of 5,000 nodes, and small for a node.
         resources["limits"] = json!({"cpu": "2", "memory": "512Mi"});
-        // The aggregator knows this limit and stays below; beyond it the pod would be evicted with all results.
+        // The aggregator knows this limit and stays below; beyond it the pod would be evicted with
+        // all results.
         let bytes = run.limits.run.bytes;
         let volumes = spec["volumes"].as_array_mut().into_iter().flatten();
         for volume in volumes.filter(|volume| volume["emptyDir"].is_object() && bytes > 0) {

@@ -1,7 +1,9 @@
-//! Deploys a run to a cluster: prepares plugins, builds manifests, creates, checks and removes objects.
+//! Deploys a run to a cluster: prepares plugins, builds manifests, creates, checks and removes
+//! objects.
 //!
-//! Owns [`Plan`], the input of a manifest, and the order in which flags change plugins, which is the original's. Knows no
-//! flags and makes no requests for a plan: its creator has resolved versions and read files.
+//! Owns [`Plan`], the input of a manifest, and the order in which flags change plugins, which is
+//! the original's. Knows no flags and makes no requests for a plan: its creator has resolved
+//! versions and read files.
 
 mod apply;
 mod bindings;
@@ -60,7 +62,8 @@ pub(crate) struct Plan {
     pub docker_config: Option<Vec<u8>>,
     /// Log level of the aggregator.
     pub level: String,
-    /// Whether the aggregator's pod is more robust than the original's, and plugins have separate accounts.
+    /// Whether the aggregator's pod is more robust than the original's, and plugins have separate
+    /// accounts.
     pub harden: bool,
     /// Rejects plugins that declare no permissions.
     pub declared_only: bool,
@@ -106,7 +109,8 @@ pub(crate) enum Edit {
     Credentials(String, String),
 }
 
-/// The identifier that the settings in a manifest give to the run; none if its aggregator chooses one.
+/// The identifier that the settings in a manifest give to the run; none if its aggregator chooses
+/// one.
 pub(crate) fn configured_run(objects: &[Value]) -> Option<String> {
     let is_settings =
         |object: &&Value| object["kind"] == "ConfigMap" && object.name() == names::CONFIG_MAP;
@@ -123,8 +127,8 @@ impl Plan {
         Ok(rights::RunAccounts::new(self, &self.plugins)?.notes())
     }
 
-    /// Rejects a selected plugin without definition, unless another search path may define it: the aggregator would
-    /// fail.
+    /// Rejects a selected plugin without definition, unless another search path may define it: the
+    /// aggregator would fail.
     pub(crate) fn check_selection(&self) -> Result<()> {
         let plugins = self.prepared()?;
         let elsewhere = self.run.plugin_search_path != config::Run::standard().plugin_search_path;
@@ -201,7 +205,8 @@ impl Plan {
     }
 }
 
-/// Which nodes run the plugins of a run with these objects; an unreadable choice is reported by the aggregator.
+/// Which nodes run the plugins of a run with these objects; an unreadable choice is reported by the
+/// aggregator.
 pub(crate) fn chosen_nodes(objects: &[Value]) -> Choice {
     let mut maps = objects
         .iter()

@@ -1,7 +1,9 @@
-//! Checks a cluster before a run: DNS, supported version, free namespace, and, for `doctor`, each object in a dry run.
+//! Checks a cluster before a run: DNS, supported version, free namespace, and, for `doctor`, each
+//! object in a dry run.
 //!
-//! Makes all checks and reports all failures. A missing permission to look is not a failure, since the run may still
-//! succeed. [`super::apply()`] tries the objects of a run itself. Starts no thread.
+//! Makes all checks and reports all failures. A missing permission to look is not a failure, since
+//! the run may still succeed. [`super::apply()`] tries the objects of a run itself. Starts no
+//! thread.
 
 use std::collections::BTreeSet;
 
@@ -202,7 +204,8 @@ pub(crate) struct StandIn {
     pub account: String,
 }
 
-/// Dry run of a run's objects: those that it would create, and those that the server would refuse, admission included.
+/// Dry run of a run's objects: those that it would create, and those that the server would refuse,
+/// admission included.
 pub(crate) struct Trial {
     /// Kinds of objects and their namespaces.
     pub kinds: BTreeSet<(Resource, String)>,

@@ -1,9 +1,10 @@
 //! Removes a run from a cluster and waits until it is gone.
 //!
-//! Decides whether a run created its namespace. Neither our manifests nor the original's mark it, so the decision
-//! uses the run's objects: its settings grant all permissions, so that it creates a namespace; its oldest object is
-//! about as old as the namespace; and the same program created both, according to the server. In any other namespace,
-//! only the objects of the run are deleted. Waiting uses watches; one thread ends them at the time limit.
+//! Decides whether a run created its namespace. Neither our manifests nor the original's mark it,
+//! so the decision uses the run's objects: its settings grant all permissions, so that it creates a
+//! namespace; its oldest object is about as old as the namespace; and the same program created
+//! both, according to the server. In any other namespace, only the objects of the run are deleted.
+//! Waiting uses watches; one thread ends them at the time limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -30,7 +31,8 @@ pub(crate) struct Removal {
     pub namespace: String,
     /// Whether roles and bindings may exist.
     pub rbac: bool,
-    /// Deletes the namespace in any case, the roles of all runs without an aggregator, and leftovers of e2e tests.
+    /// Deletes the namespace in any case, the roles of all runs without an aggregator, and
+    /// leftovers of e2e tests.
     pub all: bool,
     /// Dry run on the server.
     pub dry_run: bool,
@@ -256,8 +258,8 @@ impl RemovalInProgress<'_> {
         self.record(done, &resource.plural, labels, &names);
     }
 
-    /// Logs what was `done` in the fields of the original: true if anything was deleted. Records a failure, unless the object
-    /// is gone or terminating.
+    /// Logs what was `done` in the fields of the original: true if anything was deleted. Records a
+    /// failure, unless the object is gone or terminating.
     fn record(&mut self, done: Result<bool, Error>, kind: &str, what: &str, names: &[String]) {
         let dry = self.removal.dry_run;
         let (words, level) = match done {
@@ -289,7 +291,8 @@ impl RemovalInProgress<'_> {
 }
 
 impl Remaining {
-    /// Waits until everything is gone. `progress` receives what still exists and why, after each change, and what is gone.
+    /// Waits until everything is gone. `progress` receives what still exists and why, after each
+    /// change, and what is gone.
     pub(crate) fn wait(
         &self,
         client: &Client,
@@ -430,8 +433,8 @@ fn unless_forbidden<T: Default>(found: Result<T, Error>) -> Result<T, Error> {
     })
 }
 
-/// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes `kubectl create
-/// namespace` from the run that followed.
+/// Field managers of an object, including its creator; empty before Kubernetes 1.18. Distinguishes
+/// `kubectl create namespace` from the run that followed.
 fn managers(object: &Value) -> BTreeSet<&str> {
     object["metadata"]["managedFields"]
         .items()
@@ -448,7 +451,8 @@ fn created(object: &Value) -> Option<SystemTime> {
 fn state(object: &Value) -> String {
     let phase = object["status"]["phase"].as_str().unwrap_or("present");
     let mut parts = vec![format!("{} is {phase}", object.name())];
-    // Conditions of a terminating namespace name its remaining content, or the part of the API that does not respond.
+    // Conditions of a terminating namespace name its remaining content, or the part of the API that
+    // does not respond.
     if phase == "Terminating" {
         parts.extend(delays(object).into_iter().map(str::to_owned));
     }

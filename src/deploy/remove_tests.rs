@@ -1,4 +1,5 @@
-//! Tests removing runs from the fake cluster: own and foreign namespaces, waiting, delayed deletion.
+//! Tests removing runs from the fake cluster: own and foreign namespaces, waiting, delayed
+//! deletion.
 
 use super::*;
 use crate::api_server::{ApiServer, Fault};

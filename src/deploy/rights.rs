@@ -1,8 +1,8 @@
 //! Permissions in the cluster: accounts, roles and their bindings.
 //!
-//! The original has one account, for the aggregator and every plugin alike. A plugin that declares permissions has
-//! its own account; one that declares none keeps the original's. A hardened aggregator has an account with only the
-//! verbs that it uses.
+//! The original has one account, for the aggregator and every plugin alike. A plugin that declares
+//! permissions has its own account; one that declares none keeps the original's. A hardened
+//! aggregator has an account with only the verbs that it uses.
 //! `delete` finds all of them by names and labels.
 
 use anyhow::{Result, bail};
@@ -18,8 +18,9 @@ use base::oci::Reference;
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// The original's verbs of a reader.
 const READ: [&str; 3] = ["get", "list", "watch"];
-/// Kubernetes' kinds that can be read by name: without subresources, since a `get` of `pods/exec`, `pods/attach`,
-/// `pods/portforward` or of a `proxy` is remote control, and `*` includes all of them.
+/// Kubernetes' kinds that can be read by name: without subresources, since a `get` of `pods/exec`,
+/// `pods/attach`, `pods/portforward` or of a `proxy` is remote control, and `*` includes all of
+/// them.
 const READABLE: &[&str] = &[
     "apiservices",
     "certificatesigningrequests",
@@ -171,8 +172,8 @@ impl<'a> RunAccounts<'a> {
         Ok(rights)
     }
 
-    /// Notes about plugins that declare no permissions. An account that a definition names is its author's choice and
-    /// not reported.
+    /// Notes about plugins that declare no permissions. An account that a definition names is its
+    /// author's choice and not reported.
     pub(super) fn notes(&self) -> Vec<String> {
         let own = self.run.service_account_name.as_str();
         let note = |plugin: &Definition| {
@@ -288,9 +289,10 @@ impl<'a> RunAccounts<'a> {
         self.granted(account, names, &cluster, &own)
     }
 
-    /// Rules of the aggregator: reads everything for the snapshot, including logs of pods and, if the snapshot includes
-    /// nodes, the settings and health of kubelets through their proxy, which is control over each kubelet; reviews
-    /// tokens, creates and deletes the plugins' objects, and writes its status to its pod.
+    /// Rules of the aggregator: reads everything for the snapshot, including logs of pods and, if
+    /// the snapshot includes nodes, the settings and health of kubelets through their proxy,
+    /// which is control over each kubelet; reviews tokens, creates and deletes the plugins'
+    /// objects, and writes its status to its pod.
     fn of_aggregator(&self) -> Vec<Value> {
         let name = AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
@@ -350,8 +352,8 @@ impl<'a> RunAccounts<'a> {
         }
     }
 
-    /// Lets pods of an account be as privileged as their definition says, where a policy requires it: OpenShift, and
-    /// Kubernetes before v1.25. Grants no access to the API.
+    /// Lets pods of an account be as privileged as their definition says, where a policy requires
+    /// it: OpenShift, and Kubernetes before v1.25. Grants no access to the API.
     fn pod_policies(&self) -> Option<Value> {
         (self.level == Level::ClusterAdmin).then(|| {
             json!({
@@ -362,7 +364,8 @@ impl<'a> RunAccounts<'a> {
         })
     }
 
-    /// The roles of an account with their bindings: in the whole cluster, and in the namespace of the run.
+    /// The roles of an account with their bindings: in the whole cluster, and in the namespace of
+    /// the run.
     fn granted(
         &self,
         account: &str,
@@ -400,8 +403,8 @@ impl<'a> RunAccounts<'a> {
     }
 }
 
-/// Reads all objects, and controls nothing: no subresource supports `list` or `watch`, and only kinds without subresources
-/// are read by name.
+/// Reads all objects, and controls nothing: no subresource supports `list` or `watch`, and only
+/// kinds without subresources are read by name.
 fn read_rules() -> impl Iterator<Item = Value> {
     let by_name = json!({"apiGroups": ["*"], "resources": READABLE, "verbs": ["get"]});
     [any(&["list", "watch"]), by_name].into_iter()

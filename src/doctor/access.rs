@@ -1,5 +1,5 @@
-//! Checks access to the cluster: whether the API server responds, expiry of certificates, clock skew, the account's
-//! permissions, and each object of the run in a dry run.
+//! Checks access to the cluster: whether the API server responds, expiry of certificates, clock
+//! skew, the account's permissions, and each object of the run in a dry run.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -78,7 +78,8 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
     (check, true)
 }
 
-/// Permissions that commands need in the run's namespace, beyond creating the run: verb, resource, purpose, and severity.
+/// Permissions that commands need in the run's namespace, beyond creating the run: verb, resource,
+/// purpose, and severity.
 const LATER: [(&str, &str, &str, Severity); 5] = [
     ("get", "pods", "status, wait", Fails),
     ("watch", "pods", "wait", Warns),
@@ -171,8 +172,8 @@ pub(super) fn rights(
         "{} of {total} objects would be created",
         total - trial.refused.len()
     );
-    // Refusals for lack of permission were reported with the permissions. Without a namespace to try them in, every object
-    // is rejected for that reason.
+    // Refusals for lack of permission were reported with the permissions. Without a namespace to
+    // try them in, every object is rejected for that reason.
     let (told, refused): (Vec<_>, Vec<_>) = trial.refused.into_iter().partition(|refused| {
         !missing.is_empty() && (refused.lacks_right.is_some() || trial_namespace.is_none())
     });

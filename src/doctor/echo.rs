@@ -1,7 +1,9 @@
-//! Measures a real connection: an aggregator in a pod, and on some nodes a pod that connects to it as a worker does.
+//! Measures a real connection: an aggregator in a pod, and on some nodes a pod that connects to it
+//! as a worker does.
 //!
-//! Owns the pods, and the findings from their output or their silence. A pod writes its measurements to its
-//! termination message, which arrives even if the network drops everything. Only the server in the pod starts threads.
+//! Owns the pods, and the findings from their output or their silence. A pod writes its
+//! measurements to its termination message, which arrives even if the network drops everything.
+//! Only the server in the pod starts threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -35,7 +37,8 @@ const NETWORKS: [&str; 2] = ["pods", "node"];
 /// Maximum size of a request.
 const MAX_ECHO_BYTES: u64 = 1 << 20;
 
-/// Measures from `nodes`. If no node accepts the aggregator, according to `placed`, it runs on the first one.
+/// Measures from `nodes`. If no node accepts the aggregator, according to `placed`, it runs on the
+/// first one.
 pub(super) fn check(
     client: &Client,
     subject: &Subject<'_>,
@@ -339,7 +342,8 @@ fn slowest(measured: &BTreeMap<String, Value>) -> String {
         .collect()
 }
 
-/// The aggregator of an echo, in a pod: serves with the run's TLS until `stop`; a response is as long as its request.
+/// The aggregator of an echo, in a pod: serves with the run's TLS until `stop`; a response is as
+/// long as its request.
 pub(crate) fn serve(stop: &Stop) -> Result<()> {
     let variable = |name: &str| std::env::var(name).with_context(|| format!("`{name}` is not set"));
     let authority = Authority::from_pem(&variable(env::ECHO_AUTHORITY)?)?;

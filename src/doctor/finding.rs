@@ -1,4 +1,5 @@
-//! Checks and their findings, one for each cause with the names of the affected objects; their formats.
+//! Checks and their findings, one for each cause with the names of the affected objects; their
+//! formats.
 //!
 //! Pure. `remedies` decides which texts are equivalent.
 
@@ -121,8 +122,8 @@ impl Check {
         });
     }
 
-    /// Adds one finding that makes a run fail for each cause among `found`: affected object, problem, and remedy; the cause
-    /// provides the default remedy.
+    /// Adds one finding that makes a run fail for each cause among `found`: affected object,
+    /// problem, and remedy; the cause provides the default remedy.
     pub(crate) fn add_all(
         &mut self,
         (unit, of): (&'static str, usize),
@@ -247,7 +248,8 @@ impl CheckFinding {
     }
 }
 
-/// Part of a text that identifies its cause: pods violate a level in different fields and containers.
+/// Part of a text that identifies its cause: pods violate a level in different fields and
+/// containers.
 fn essence(text: &str) -> &str {
     text.split_once("violates PodSecurity \"")
         .and_then(|(_, rest)| rest.split_once("\":"))

@@ -1,8 +1,10 @@
-//! Checks that registries have the images of the run, for the architectures of the nodes, and pulls images on nodes.
+//! Checks that registries have the images of the run, for the architectures of the nodes, and pulls
+//! images on nodes.
 //!
-//! Queries registries from this machine: one that does not respond here may respond to the nodes, so that is not a
-//! finding. The containers that pull run nothing: their command exists in no image, so that they fail right after a
-//! successful pull. Starts a thread that ends the waiting for them.
+//! Queries registries from this machine: one that does not respond here may respond to the nodes,
+//! so that is not a finding. The containers that pull run nothing: their command exists in no
+//! image, so that they fail right after a successful pull. Starts a thread that ends the waiting
+//! for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

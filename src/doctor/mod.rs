@@ -1,8 +1,8 @@
-//! Checks whether a cluster, and the connection to it, is ready for a run: tries everything that a run needs, and
-//! cleans up.
+//! Checks whether a cluster, and the connection to it, is ready for a run: tries everything that a
+//! run needs, and cleans up.
 //!
-//! Owns the order of the checks and their input ([`Subject`]): the run's objects, as they would be created. `remedies`
-//! suggests remedies. A thread runs the echo in parallel with the other checks.
+//! Owns the order of the checks and their input ([`Subject`]): the run's objects, as they would be
+//! created. `remedies` suggests remedies. A thread runs the echo in parallel with the other checks.
 
 mod access;
 mod echo;
@@ -103,7 +103,8 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Selects usable nodes for the echo: a number of them, `all`, or by name; also returns problems with names.
+/// Selects usable nodes for the echo: a number of them, `all`, or by name; also returns problems
+/// with names.
 fn sample<'n>(mut usable: Vec<&'n str>, words: &[&'n str]) -> (Vec<&'n str>, Option<String>) {
     let count = match words {
         ["all"] => Some(usable.len()),
@@ -179,8 +180,8 @@ pub(crate) fn examine(
     Ok(checks)
 }
 
-/// A namespace for trial objects: the run's namespace if it exists and would be used, since its policies and quotas count;
-/// else a similar one.
+/// A namespace for trial objects: the run's namespace if it exists and would be used, since its
+/// policies and quotas count; else a similar one.
 fn trial_namespace(
     client: &Client,
     subject: &Subject<'_>,

@@ -31,7 +31,8 @@ const PRESSURES: [(&str, &str, &str); 3] = [
     ),
 ];
 
-/// Maximum images that a kubelet reports, the largest of them: the default of `nodeStatusMaxImages`.
+/// Maximum images that a kubelet reports, the largest of them: the default of
+/// `nodeStatusMaxImages`.
 const MAX_IMAGES_TOLD: usize = 50;
 
 /// Nodes and their load.

@@ -1,4 +1,5 @@
-//! A namespace for trial objects: a temporary one, or the run's if it exists; all objects are deleted afterwards.
+//! A namespace for trial objects: a temporary one, or the run's if it exists; all objects are
+//! deleted afterwards.
 //!
 //! Ensures the cleanup on every path, errors and stops included. Starts a thread that ends a watch.
 
@@ -45,7 +46,8 @@ impl TrialNamespace {
             .collect();
         let own = existing.is_none();
         let namespace = existing.map_or_else(|| format!("{DOCTOR}-{id}"), str::to_owned);
-        // Dropping the namespace deletes what may have been created, even after the stop of the command.
+        // Dropping the namespace deletes what may have been created, even after the stop of the
+        // command.
         let client = client.under(&Stop::new()).within(CLEARING_TIMEOUT);
         let mut trial_namespace = Self {
             namespace,

@@ -1,9 +1,10 @@
 //! Starts a plugin in a cluster, follows it by watches, removes it.
 //!
-//! Owns the API calls of one launch. [`super::pod`] defines the objects, [`super::monitor`] judges the events. Knows
-//! neither the recipient of findings nor when the plugin is finished: a [`Stop`] signals that. Also keeps the order in which
-//! pods are started in waves, and the roster of all pods, which decides whether one belongs to this run. Threads while
-//! following: one watch of the plugin's pods, one of the nodes.
+//! Owns the API calls of one launch. [`super::pod`] defines the objects, [`super::monitor`] judges
+//! the events. Knows neither the recipient of findings nor when the plugin is finished: a [`Stop`]
+//! signals that. Also keeps the order in which pods are started in waves, and the roster of all
+//! pods, which decides whether one belongs to this run. Threads while following: one watch of the
+//! plugin's pods, one of the nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
@@ -51,7 +52,8 @@ pub(crate) struct ClusterDriver<'r> {
     pub config: &'r config::Run,
     /// Authority of the run.
     pub authority: &'r Authority,
-    /// Audience of the tokens that Kubernetes issues to the pods, unless the workers of a plugin share a certificate.
+    /// Audience of the tokens that Kubernetes issues to the pods, unless the workers of a plugin
+    /// share a certificate.
     pub audience: Option<String>,
     /// Whether workers are in this program's image, and so send heartbeats.
     pub has_own_workers: bool,
@@ -116,8 +118,8 @@ impl Driver for ClusterDriver<'_> {
     }
 }
 
-/// Results expected from a plugin, given all `nodes` of the cluster, and the reason for each node without one. The same
-/// `seed` chooses the same sample.
+/// Results expected from a plugin, given all `nodes` of the cluster, and the reason for each node
+/// without one. The same `seed` chooses the same sample.
 pub(crate) fn expected(
     definition: &Definition,
     config: &config::Run,
@@ -176,7 +178,8 @@ pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": launch.pod_spec()})
 }
 
-/// Drops the fields of a node that [`expected`] does not read; the list of images alone can be long.
+/// Drops the fields of a node that [`expected`] does not read; the list of images alone can be
+/// long.
 pub(crate) fn shrink_node(node: &mut Value) {
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
@@ -210,7 +213,8 @@ impl ClusterDriver<'_> {
         Ok(pods.iter().filter(own).any(|pod| attempt(pod) > 1))
     }
 
-    /// Deletes pods whose results are settled, and creates the next ones; returns those that cannot be created.
+    /// Deletes pods whose results are settled, and creates the next ones; returns those that cannot
+    /// be created.
     fn advance(
         &self,
         launch: &ClusterLaunch<'_>,
@@ -262,8 +266,8 @@ impl ClusterDriver<'_> {
         }
     }
 
-    /// Creates an object. Adopts an existing one of this aggregator pod, from before a restart; waits until one of an
-    /// earlier pod is deleted.
+    /// Creates an object. Adopts an existing one of this aggregator pod, from before a restart;
+    /// waits until one of an earlier pod is deleted.
     fn create(&self, resource: &Resource, object: &Value, stop: &Stop) -> anyhow::Result<()> {
         loop {
             match self.client.create(resource, &self.config.namespace, object) {
@@ -287,8 +291,8 @@ impl ClusterDriver<'_> {
         }
     }
 
-    /// Whether the object with the name of `object` is owned by another pod, or was deleted meanwhile. Removes it if its
-    /// node has not done that in time.
+    /// Whether the object with the name of `object` is owned by another pod, or was deleted
+    /// meanwhile. Removes it if its node has not done that in time.
     fn is_left_over(&self, resource: &Resource, object: &Value) -> bool {
         let namespace = &self.config.namespace;
         let Ok(found) = self.client.find(resource, namespace, object.name()) else {
@@ -393,7 +397,8 @@ impl ClusterDriver<'_> {
                         return;
                     }
                 }
-                // Losses are sent before the next pods are created, so that a restarted aggregator knows them.
+                // Losses are sent before the next pods are created, so that a restarted aggregator
+                // knows them.
                 if let Some(waves) = &mut waves
                     && monitor.listed
                     && changed.is_none_or(|changed| changed.elapsed() >= CHECK_INTERVAL)
@@ -579,8 +584,9 @@ fn complete_report(client: &kube::Client, launch: &ClusterLaunch<'_>, finding: &
     }
 }
 
-/// The places of one launch, in the order in which the run starts their pods itself: so many at once, each until its result is
-/// settled. A place is a node, or the only one of a Job. What is settled and ready are arguments.
+/// The places of one launch, in the order in which the run starts their pods itself: so many at
+/// once, each until its result is settled. A place is a node, or the only one of a Job. What is
+/// settled and ready are arguments.
 struct WaveQueue {
     waiting: VecDeque<String>,
     /// Places with a pod.
@@ -661,7 +667,8 @@ pub(crate) struct Seat {
     pub host_addresses: Vec<String>,
 }
 
-/// The plugins' pods as the watches see them, by uid: shared by the drivers, which fill it, and by the check of tokens.
+/// The plugins' pods as the watches see them, by uid: shared by the drivers, which fill it, and by
+/// the check of tokens.
 #[derive(Clone, Default)]
 pub(crate) struct Roster(Arc<Mutex<HashMap<String, Seat>>>);
 
@@ -687,8 +694,8 @@ impl Seat {
     }
 }
 
-/// Whether a pod was created by this launch, directly or by its DaemonSet's controller. Labels alone prove nothing:
-/// any pod may have them.
+/// Whether a pod was created by this launch, directly or by its DaemonSet's controller. Labels
+/// alone prove nothing: any pod may have them.
 pub(crate) fn is_own(owner: &Value, object_name: &str, aggregator_uid: &str) -> bool {
     let references = owner.items();
     references.into_iter().any(|reference| {
@@ -703,7 +710,8 @@ impl Roster {
         lock(&self.0).get(uid).cloned()
     }
 
-    /// Whether the address belongs to another pod than `uid` or to another node, and not to this pod.
+    /// Whether the address belongs to another pod than `uid` or to another node, and not to this
+    /// pod.
     pub(crate) fn is_elsewhere(&self, uid: &str, own: &Seat, address: &str) -> bool {
         let has = |addresses: &[String]| addresses.iter().any(|known| known == address);
         // A pod connects before its own status has any address.

@@ -1,8 +1,8 @@
-//! Runs a container of a definition as a process on this machine: resolves command and environment as the
-//! kubelet does.
+//! Runs a container of a definition as a process on this machine: resolves command and environment
+//! as the kubelet does.
 //!
-//! Pure except for looking up commands. Features that need an image, a volume or a cluster object are rejected with
-//! an error that names the plugin.
+//! Pure except for looking up commands. Features that need an image, a volume or a cluster object
+//! are rejected with an error that names the plugin.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,8 +42,8 @@ pub(super) struct ProcessSpec {
     pub dir: Option<PathBuf>,
 }
 
-/// The containers of a definition: init containers, which run in order, and containers that run together, the
-/// plugin's last, as in a pod.
+/// The containers of a definition: init containers, which run in order, and containers that run
+/// together, the plugin's last, as in a pod.
 pub(super) fn containers(definition: &Definition) -> (Vec<&Value>, Vec<&Value>) {
     let pod = definition.pod_spec.as_ref().unwrap_or(&Value::Null);
     let together = pod["containers"]
@@ -84,8 +84,8 @@ fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
     found.unwrap_or_else(|| text.to_owned())
 }
 
-/// Checks that a definition can run on this machine, before anything is started: that its commands exist, and that the files of
-/// its config-map can.
+/// Checks that a definition can run on this machine, before anything is started: that its commands
+/// exist, and that the files of its config-map can.
 pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
     let plugin = definition.name();
     let (first, together) = containers(definition);

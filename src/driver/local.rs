@@ -1,10 +1,11 @@
 //! Runs plugins on this machine: a pod is a worker and the plugin's commands as child processes.
 //!
-//! A pod has a directory with its results and config files, and one log per container, at the same path as in a
-//! cluster. Its processes are in separate process groups, and end as in a cluster: those of the driver Nodes with the
-//! plugin's results, all others with the results of the whole run, so that a plugin can clean up. None outlives
-//! [`LocalDriver::end`], except one that cannot be killed, because it has become one of another user: it is named, and the
-//! run goes on. Starts a thread for each pod, and joins it, and one for each process, which ends with the process.
+//! A pod has a directory with its results and config files, and one log per container, at the same
+//! path as in a cluster. Its processes are in separate process groups, and end as in a cluster:
+//! those of the driver Nodes with the plugin's results, all others with the results of the whole
+//! run, so that a plugin can clean up. None outlives [`LocalDriver::end`], except one that cannot
+//! be killed, because it has become one of another user: it is named, and the run goes on. Starts a
+//! thread for each pod, and joins it, and one for each process, which ends with the process.
 
 use base::at::At as _;
 use std::collections::BTreeMap;
@@ -190,7 +191,8 @@ struct Processes {
     sender: SyncSender<ProcessEvent>,
     receiver: Receiver<ProcessEvent>,
     groups: Vec<Group>,
-    /// Standard input of the lifeline's holder. Receives the number of each group; kills all groups if closed early.
+    /// Standard input of the lifeline's holder. Receives the number of each group; kills all
+    /// groups if closed early.
     lifeline: Option<ChildStdin>,
     running: Vec<RunningProcess>,
 }
@@ -240,8 +242,8 @@ impl Processes {
         }
     }
 
-    /// Ends all processes and their children: asks them to, and kills those that remain after `grace`, or soon after an
-    /// interrupt.
+    /// Ends all processes and their children: asks them to, and kills those that remain after
+    /// `grace`, or soon after an interrupt.
     fn end(mut self, id: &ResultId, grace: Duration, interrupted: &Stop) {
         // Those of other users are not waited for: no signal reaches them.
         let unreachable = self
@@ -273,7 +275,8 @@ impl Processes {
         }
     }
 
-    /// Waits until at most `rest` processes run; false if they still do after `limit`, or at an interrupt.
+    /// Waits until at most `rest` processes run; false if they still do after `limit`, or at an
+    /// interrupt.
     fn wait(&mut self, rest: usize, limit: Duration, interrupted: &Stop) -> bool {
         let was_interrupted = interrupted.stopped();
         let deadline = Instant::now() + limit;
@@ -414,7 +417,8 @@ impl<'a> LocalPod<'a> {
         let resolve = |value: &Value, given: &[_]| {
             container::resolve(self.definition.name(), value, &facts, given)
         };
-        // The worker inherits variables of the plugin, so they are resolved before its port is known.
+        // The worker inherits variables of the plugin, so they are resolved before its port is
+        // known.
         let own = resolve(&self.definition.spec, &self.shared_variables(Some(0)))?;
         let given = self.shared_variables(self.start_worker(&own, processes)?);
         for value in first {
@@ -429,8 +433,8 @@ impl<'a> LocalPod<'a> {
         self.watch(&containers, false, processes).map(drop)
     }
 
-    /// Runs containers: one that must succeed before others, until its end; or all that run together, until the end of the pod is
-    /// requested. Returns whether the pod continues.
+    /// Runs containers: one that must succeed before others, until its end; or all that run
+    /// together, until the end of the pod is requested. Returns whether the pod continues.
     fn watch(
         &self,
         containers: &[ProcessSpec],
@@ -478,7 +482,8 @@ impl<'a> LocalPod<'a> {
                 fs::write(&marker, "").at("cannot write", &marker)?;
                 continue;
             }
-            // The plugin's own container is the last; a result that was sent before the failure wins over it.
+            // The plugin's own container is the last; a result that was sent before the failure
+            // wins over it.
             let counts = open == 0 || index + 1 == containers.len();
             if is_over || !all_well && counts && !self.results().join(DONE_FILE).exists() {
                 self.container_failed(&container.name, status);
@@ -486,7 +491,8 @@ impl<'a> LocalPod<'a> {
         }
     }
 
-    /// Starts the worker; returns the port that it announces. A plugin without a worker gets a keeper, which has no port.
+    /// Starts the worker; returns the port that it announces. A plugin without a worker gets a
+    /// keeper, which has no port.
     fn start_worker(&self, plugin: &ProcessSpec, processes: &mut Processes) -> Result<Option<u16>> {
         let (how, log) = match self.definition.config.has_worker() {
             true => (BESIDE, self.log(WORKER_CONTAINER)),
@@ -569,8 +575,8 @@ impl<'a> LocalPod<'a> {
         })
     }
 
-    /// Variables of every container of the pod: the worker's port, or all that the worker, or a plugin without one, needs to
-    /// upload.
+    /// Variables of every container of the pod: the worker's port, or all that the worker, or a
+    /// plugin without one, needs to upload.
     fn shared_variables(&self, port: Option<u16>) -> Vec<(String, String)> {
         let path = |path: PathBuf| path.to_string_lossy().into_owned();
         let channel = match port {

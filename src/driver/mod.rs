@@ -1,7 +1,7 @@
 //! Starts plugins and watches them.
 //!
-//! Owns the objects or processes of a plugin, in a cluster or on this machine, and the judgement of their state.
-//! Does not know the aggregator: sends each [`Finding`] down a channel.
+//! Owns the objects or processes of a plugin, in a cluster or on this machine, and the judgement of
+//! their state. Does not know the aggregator: sends each [`Finding`] down a channel.
 
 pub(crate) mod cluster;
 mod container;
@@ -33,21 +33,22 @@ pub(crate) struct PluginLaunch<'a> {
     pub ids: Vec<ResultId>,
 }
 
-/// Time for the containers of a Job to end after the request to, which follows the results of the whole run; workers use it
-/// to send a result that is almost ready.
+/// Time for the containers of a Job to end after the request to, which follows the results of the
+/// whole run; workers use it to send a result that is almost ready.
 const JOB_GRACE: Duration = Duration::from_secs(60);
 /// The same for a DaemonSet, whose containers only sleep by then.
 const DAEMON_SET_GRACE: Duration = Duration::from_secs(1);
 
-/// 16 hexadecimal characters that distinguish the objects of a plugin from those of other runs; the same after a restart.
+/// 16 hexadecimal characters that distinguish the objects of a plugin from those of other runs; the
+/// same after a restart.
 pub(crate) fn session(config: &config::Run, plugin: &str) -> String {
     hex(&sha256(format!("{}/{plugin}", config.uuid)).as_ref()[..8])
 }
 
 /// Runs plugins.
 pub(crate) trait Driver: Sync {
-    /// Starts the plugin and watches it until `stop`. Returns an error only if the start fails; later failures are
-    /// sent to `findings`.
+    /// Starts the plugin and watches it until `stop`. Returns an error only if the start fails;
+    /// later failures are sent to `findings`.
     fn run(
         &self,
         plugin: &PluginLaunch<'_>,

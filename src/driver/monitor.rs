@@ -1,7 +1,9 @@
-//! Follows a plugin's pods and nodes as the watches report them, and decides which results will not arrive.
+//! Follows a plugin's pods and nodes as the watches report them, and decides which results will not
+//! arrive.
 //!
-//! Owns the bookkeeping between events and findings, for all drivers. Pure: events and time are arguments. Does not know
-//! which results have arrived: the store prefers a real result to any finding.
+//! Owns the bookkeeping between events and findings, for all drivers. Pure: events and time are
+//! arguments. Does not know which results have arrived: the store prefers a real result to any
+//! finding.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -62,12 +64,13 @@ pub(crate) struct Monitor {
     pub retries: u64,
     /// What was lost so far, of a single pod.
     lost: Vec<Lost>,
-    /// The number of each result's current pod, if that is not the first. Earlier pods no longer matter.
+    /// The number of each result's current pod, if that is not the first. Earlier pods no longer
+    /// matter.
     attempts: BTreeMap<ResultId, u64>,
     /// Places that need their next pod: theirs was lost, or the node came back.
     pub due: Vec<String>,
-    /// Which nodes are taken when they join, if this run creates the pods itself, in waves: each pod is expected only
-    /// after its wave has created it.
+    /// Which nodes are taken when they join, if this run creates the pods itself, in waves: each
+    /// pod is expected only after its wave has created it.
     pub waves: Option<Choice>,
 }
 
@@ -255,10 +258,11 @@ impl Monitor {
         }
     }
 
-    /// Returns findings from all events and the time; to be called after each batch of events, and about every
-    /// second.
+    /// Returns findings from all events and the time; to be called after each batch of events, and
+    /// about every second.
     pub(crate) fn check(&mut self, now: SystemTime) -> Vec<Finding> {
-        // The rest of the list may have the pod that replaced a Job's first one, before a restart of the aggregator.
+        // The rest of the list may have the pod that replaced a Job's first one, before a restart
+        // of the aggregator.
         if self.spec.is_none() && !self.listed {
             return std::mem::take(&mut self.pending);
         }
@@ -475,8 +479,8 @@ impl Monitor {
         );
     }
 
-    /// Reports how the plugin's containers have ended, whenever that changes. A pod that is being deleted says nothing about
-    /// the one that replaces it.
+    /// Reports how the plugin's containers have ended, whenever that changes. A pod that is being
+    /// deleted says nothing about the one that replaces it.
     fn note_end(&mut self, id: &ResultId, pod: &Value) {
         if pod.is_terminating() {
             return;
@@ -600,7 +604,8 @@ impl Monitor {
         }
     }
 
-    /// Records a loss: another pod replaces one of this run, while retries are left; otherwise the result has failed.
+    /// Records a loss: another pod replaces one of this run, while retries are left; otherwise the
+    /// result has failed.
     fn lose(&mut self, id: ResultId, mut lost: Lost, pod: Option<Value>) {
         if self.settled.contains(&id) || self.due.contains(&id.node) {
             return;

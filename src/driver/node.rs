@@ -1,8 +1,8 @@
 //! Decides which nodes a DaemonSet's pods will run on, as the DaemonSet controller does.
 //!
-//! Owns node selectors, required node affinity (all operators, match fields) and taints against tolerations.
-//! Pure: works on API objects. Ignores preferred affinity, as the controller does, and affinity between pods,
-//! for which nothing can be predicted.
+//! Owns node selectors, required node affinity (all operators, match fields) and taints against
+//! tolerations. Pure: works on API objects. Ignores preferred affinity, as the controller does, and
+//! affinity between pods, for which nothing can be predicted.
 
 use std::cmp::Ordering;
 

@@ -1,7 +1,8 @@
-//! The pod of a plugin in a cluster: the plugin's containers, the worker sidecar, their shared volumes.
+//! The pod of a plugin in a cluster: the plugin's containers, the worker sidecar, their shared
+//! volumes.
 //!
-//! Owns the common part of both drivers' manifests, and the manifests themselves. Pure: builds API objects without
-//! creating them. Overrides nothing in the pod spec of a definition.
+//! Owns the common part of both drivers' manifests, and the manifests themselves. Pure: builds API
+//! objects without creating them. Overrides nothing in the pod spec of a definition.
 
 use serde_json::Value;
 
@@ -23,7 +24,8 @@ use client::protocol::ResultId;
 /// Name of the volume with the pod's token, and of the token's file.
 const TOKEN_VOLUME: &str = "sonobuoy-identity";
 const TOKEN: &str = "token";
-/// Replaces the service account volume in pods without an account: the cluster's authority and the namespace.
+/// Replaces the service account volume in pods without an account: the cluster's authority and the
+/// namespace.
 const CLUSTER_VOLUME: &str = "sonobuoy-cluster";
 /// Mount path of a service account volume.
 const ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -59,15 +61,16 @@ impl ClusterLaunch<'_> {
         object_name(self.definition, &self.session)
     }
 
-    /// The pod of a Job, not on the nodes to `avoid` if there is room elsewhere, or of a plugin in waves at its `place`: the
-    /// first, or one that replaces a lost one.
+    /// The pod of a Job, not on the nodes to `avoid` if there is room elsewhere, or of a plugin in
+    /// waves at its `place`: the first, or one that replaces a lost one.
     pub(crate) fn pod(&self, place: &str, attempt: u64, avoid: &[String]) -> Value {
         let mut pod = self.object();
         pod["metadata"]["name"] = json!(self.pod_name(place, attempt));
         let spec = &mut pod["spec"];
         let fields = |operator: &str, node: &str| json!({"matchFields": [{"key": "metadata.name", "operator": operator, "values": [node]}]});
         if self.definition.config.driver.is_per_node() {
-            // As a controller of DaemonSets would; the node was chosen by the required affinity of the definition.
+            // As a controller of DaemonSets would; the node was chosen by the required affinity of
+            // the definition.
             spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
                 json!({"nodeSelectorTerms": [fields("In", place)]});
             spec["restartPolicy"] = json!("Never");
@@ -244,8 +247,8 @@ impl ClusterLaunch<'_> {
         spec
     }
 
-    /// The plugin's own container, with the name of its node in its environment, and named `plugin` if the definition
-    /// gives no name, since Kubernetes requires one.
+    /// The plugin's own container, with the name of its node in its environment, and named `plugin`
+    /// if the definition gives no name, since Kubernetes requires one.
     fn plugin(&self) -> Value {
         let mut plugin = self.definition.spec.clone();
         if plugin["name"].as_str().is_none_or(str::is_empty) {
@@ -261,7 +264,8 @@ impl ClusterLaunch<'_> {
             push(&mut plugin, "env", [field(var::NODE_NAME, "spec.nodeName")]);
         }
         if self.is_bare() {
-            // A pod without an account still needs the cluster's authority, and cannot look up the aggregator.
+            // A pod without an account still needs the cluster's authority, and cannot look up the
+            // aggregator.
             if !has(&plugin, env::AGGREGATOR_URL) {
                 push(
                     &mut plugin,
@@ -377,14 +381,16 @@ impl ClusterLaunch<'_> {
             self.audience.map(|_| token_mount()),
         );
         let own = &self.definition.spec["securityContext"];
-        // A plugin that meets the `restricted` level of Pod Security must not fail because of the sidecar.
+        // A plugin that meets the `restricted` level of Pod Security must not fail because of the
+        // sidecar.
         if own["allowPrivilegeEscalation"] == false {
             worker["securityContext"] = own.clone();
         }
         worker
     }
 
-    /// The worker's own variables, and the plugin's that it does not override, sorted case-insensitively.
+    /// The worker's own variables, and the plugin's that it does not override, sorted
+    /// case-insensitively.
     fn worker_env(&self) -> Vec<Value> {
         let mut env = self.channel_env();
         env.retain(|variable| {
@@ -421,8 +427,8 @@ impl ClusterLaunch<'_> {
         env
     }
 
-    /// Port for progress reports to the worker. Derived from the session for pods in the node's network, where
-    /// plugins of all runs share the ports.
+    /// Port for progress reports to the worker. Derived from the session for pods in the node's
+    /// network, where plugins of all runs share the ports.
     fn progress_port(&self) -> String {
         if self.is_on_host() {
             let number = self

@@ -1,11 +1,12 @@
 //! Child processes with a log, and their exit status.
 //!
-//! No process of a group outlives its [`Group`]. Processes that leave the group (`setsid`) become children of this process
-//! when their parent ends, if [`base::sys::adopt_strays`] was called, and are found by [`base::sys::end_strays`].
+//! No process of a group outlives its [`Group`]. Processes that leave the group (`setsid`) become
+//! children of this process when their parent ends, if [`base::sys::adopt_strays`] was called, and
+//! are found by [`base::sys::end_strays`].
 //!
-//! When the run on this machine was killed, its lifeline kills a plugin's processes: inside the worker, or in a separate keeper
-//! process if the plugin has no worker. Starts the thread `lifeline`, which lives as long as the process, since only the end of
-//! the run unblocks it.
+//! When the run on this machine was killed, its lifeline kills a plugin's processes: inside the
+//! worker, or in a separate keeper process if the plugin has no worker. Starts the thread
+//! `lifeline`, which lives as long as the process, since only the end of the run unblocks it.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, Read as _, Seek as _, SeekFrom};
@@ -82,8 +83,8 @@ pub(crate) fn hold_lifeline(how: &str, results: String) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads standard input: each line is the number of a process group. At its end the run is gone: kills these groups
-/// and every process whose environment names the directory `results`.
+/// Reads standard input: each line is the number of a process group. At its end the run is gone:
+/// kills these groups and every process whose environment names the directory `results`.
 fn watch(results: String) {
     let lines = io::stdin().lock().lines().map_while(Result::ok);
     let groups: Vec<u32> = lines.filter_map(|line| line.trim().parse().ok()).collect();

@@ -1,8 +1,8 @@
-//! Workers that run but have never contacted the aggregator: selects logs to read, explains the silence, decides when
-//! it is a failure.
+//! Workers that run but have never contacted the aggregator: selects logs to read, explains the
+//! silence, decides when it is a failure.
 //!
-//! Pure: running workers, contacts, logs and time are arguments. Logs arrive through the API server and the kubelet, so
-//! that a cause is found although the worker itself cannot connect.
+//! Pure: running workers, contacts, logs and time are arguments. Logs arrive through the API server
+//! and the kubelet, so that a cause is found although the worker itself cannot connect.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,8 @@ use client::protocol::{Failure, ResultId};
 
 /// Time within which a healthy worker contacts the aggregator.
 const USUAL_CONTACT_TIME: Duration = Duration::from_secs(10);
-/// Pause between two logs; it doubles up to [`MAX_PAUSE`], since silent workers often share a cause.
+/// Pause between two logs; it doubles up to [`MAX_PAUSE`], since silent workers often share a
+/// cause.
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
 
@@ -83,8 +84,8 @@ impl SilentWorkers {
         self.workers.remove(uid);
     }
 
-    /// Drops the workers that made contact; returns the pod, by uid and name, whose log may explain the silence: the one
-    /// that was read least recently.
+    /// Drops the workers that made contact; returns the pod, by uid and name, whose log may explain
+    /// the silence: the one that was read least recently.
     pub(super) fn look_at(
         &mut self,
         heard: &dyn Fn(&ResultId) -> bool,
@@ -116,7 +117,8 @@ impl SilentWorkers {
         }
     }
 
-    /// Failures of workers whose time limit has passed; adds the probable causes of others to `troubles`.
+    /// Failures of workers whose time limit has passed; adds the probable causes of others to
+    /// `troubles`.
     pub(super) fn failures(
         &self,
         now: SystemTime,

@@ -1,7 +1,7 @@
 //! Classifies the state of a plugin's pod: fine, a problem that may pass, or failed.
 //!
-//! Owns the classification and its wording; always includes the kubelet's own message. Pure: pod, time and grace
-//! periods
+//! Owns the classification and its wording; always includes the kubelet's own message. Pure: pod,
+//! time and grace periods
 //! are arguments. Whether a pod exists at all is the caller's concern.
 
 use std::time::{Duration, SystemTime};
@@ -52,7 +52,8 @@ pub(crate) enum PodVerdict {
     Trouble(String, SystemTime),
     /// No result is expected any more.
     Failed(String),
-    /// The same, through no fault of the plugin: its node ended the pod, or it was evicted or preempted.
+    /// The same, through no fault of the plugin: its node ended the pod, or it was evicted or
+    /// preempted.
     Lost(String),
 }
 
@@ -223,8 +224,8 @@ fn ended(
     }
 }
 
-/// How all containers but `worker` have ended, if each has succeeded, now or before its last start. Init and ephemeral
-/// containers do not count.
+/// How all containers but `worker` have ended, if each has succeeded, now or before its last start.
+/// Init and ephemeral containers do not count.
 pub(super) fn containers_end(pod: &Value, worker: &str) -> Option<ContainersEnd> {
     let statuses = pod["status"]["containerStatuses"].items();
     let mut others = statuses
@@ -267,7 +268,8 @@ fn is_lost(status: &Value) -> bool {
         || ended.any(|reason| LOST_CONTAINERS.contains(&reason))
 }
 
-/// Whether a container ended because its program is built for another architecture, judging by its last output.
+/// Whether a container ended because its program is built for another architecture, judging by its
+/// last output.
 fn is_for_another_machine(state: &Value) -> bool {
     state["message"].text().contains("exec format error")
 }
@@ -307,7 +309,8 @@ fn how(state: &Value) -> String {
     out + ")"
 }
 
-/// The last lines of a container's termination message, which may be all of its log that Kubernetes keeps.
+/// The last lines of a container's termination message, which may be all of its log that Kubernetes
+/// keeps.
 fn end(said: &str) -> &str {
     let said = said.trim();
     let fits = |at: &usize| said.len() - at <= MAX_SAID;

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{NodeFiles, between, pairs};
 use base::json::json;
 
-/// Ansible's families and its names of their distributions; any other distribution is its own family.
+/// Ansible's families and its names of their distributions; any other distribution is its own
+/// family.
 const FAMILIES: &[(&str, &[&str])] = &[
     (
         "RedHat",
@@ -62,7 +63,8 @@ const FAMILIES: &[(&str, &[&str])] = &[
     ("Gentoo", &["Gentoo", "Funtoo"]),
 ];
 
-/// Release files of the Red Hat family with the name of the variety, the most specific first, and Alpine's.
+/// Release files of the Red Hat family with the name of the variety, the most specific first, and
+/// Alpine's.
 const RELEASE_FILES: &[(&str, &str)] = &[
     ("/etc/alpine-release", "Alpine"),
     ("/etc/oracle-release", "OracleLinux"),

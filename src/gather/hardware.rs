@@ -9,7 +9,8 @@ use self::Role::{Guest, Host, Nested};
 use super::{NodeFiles, field, pairs, platform, values};
 use base::json::{json, list};
 
-/// Folder of the firmware's texts, whose files are named as Ansible's facts, except that of the vendor.
+/// Folder of the firmware's texts, whose files are named as Ansible's facts, except that of the
+/// vendor.
 const DMI: &str = "/sys/devices/virtual/dmi/id";
 
 const FIRMWARE: &[&str] = &[
@@ -216,8 +217,8 @@ enum Role {
     Nested,
 }
 
-/// A file, a pattern in it, empty if its existence suffices, and the technology, empty if it is the text found. The first
-/// match is the node's type.
+/// A file, a pattern in it, empty if its existence suffices, and the technology, empty if it is the
+/// text found. The first match is the node's type.
 const SIGNS: &[(&str, &str, &str, Role)] = &[
     ("/proc/1/cgroup", "/docker[/-]", "docker", Guest),
     (

@@ -1,7 +1,8 @@
-//! The node's log, line by line: the journal, read by the node's `journalctl`, else /var/log and the kernel's ring buffer.
+//! The node's log, line by line: the journal, read by the node's `journalctl`, else /var/log and
+//! the kernel's ring buffer.
 //!
-//! Owns the sources of lines and streams them: memory is a few buffers, whatever the size of the journal. Does not interpret
-//! lines. Starts no thread.
+//! Owns the sources of lines and streams them: memory is a few buffers, whatever the size of the
+//! journal. Does not interpret lines. Starts no thread.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read, Seek as _};
@@ -48,7 +49,8 @@ const INSIDE: &str = "inside";
 
 /// Which part of the log to read.
 pub(crate) struct LogQuery {
-    /// Start of the range: minutes before now, or a time in `journalctl`'s notation, such as a date, `yesterday`, `-2h`.
+    /// Start of the range: minutes before now, or a time in `journalctl`'s notation, such as a
+    /// date, `yesterday`, `-2h`.
     pub since: String,
     /// Only these units; all units if empty.
     pub units: Vec<String>,
@@ -84,8 +86,8 @@ fn moment(since: &str) -> SystemTime {
 const JOURNAL: &str = "journal";
 const FILES: &str = "/var/log and the kernel's messages, since there is no journal";
 
-/// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several pieces. Stops when `take`
-/// returns false. Returns the source of the lines.
+/// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several
+/// pieces. Stops when `take` returns false. Returns the source of the lines.
 pub(crate) fn read(
     node: &NodeFiles,
     wanted: &LogQuery,
@@ -169,7 +171,8 @@ pub(super) fn command(node: &NodeFiles, program: &str) -> Command {
     let mut command = if node.root == Path::new("/") {
         Command::new(program)
     } else {
-        // The node's program needs the node's libraries, so the command first changes its root to the node.
+        // The node's program needs the node's libraries, so the command first changes its root to
+        // the node.
         let mut command = Command::new("/proc/self/exe");
         command
             .args(["gather", INSIDE])
@@ -225,8 +228,8 @@ impl Read for Awaited {
     }
 }
 
-/// Passes each line with its newline to `take`, a longer one than `limit` in several pieces: whether `take` wanted all of
-/// them, and the last byte, if any.
+/// Passes each line with its newline to `take`, a longer one than `limit` in several pieces:
+/// whether `take` wanted all of them, and the last byte, if any.
 pub(super) fn pieces(
     input: impl Read,
     limit: u64,
@@ -344,7 +347,8 @@ fn ring(node: &NodeFiles) -> Option<File> {
         .ok()
 }
 
-/// Priority, microseconds since the boot, and message of a record of the kernel: `6,339,5140900,-;message`.
+/// Priority, microseconds since the boot, and message of a record of the kernel:
+/// `6,339,5140900,-;message`.
 fn record(text: &str) -> Option<(u64, u64, String)> {
     let (head, message) = text.split_once(';')?;
     let fields: Vec<&str> = head.split(',').collect();

@@ -1,5 +1,5 @@
-//! Kubernetes prerequisites of a node: sysctls, cgroups, limits, entropy, runtime and kubelet, and free space in their
-//! folders.
+//! Kubernetes prerequisites of a node: sysctls, cgroups, limits, entropy, runtime and kubelet, and
+//! free space in their folders.
 
 use std::collections::BTreeMap;
 

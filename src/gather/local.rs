@@ -1,9 +1,11 @@
-//! Custom facts: `*.fact` files, JSON or INI, of the node's `/etc/ansible/facts.d` and of the plugin's config map.
+//! Custom facts: `*.fact` files, JSON or INI, of the node's `/etc/ansible/facts.d` and of the
+//! plugin's config map.
 //!
-//! Executable facts run only with `--run-facts`: the plugin is privileged, so they run as root of the node, while users
-//! expect gathering facts to be read-only. Without the flag they are listed in `sonobuoy_unread`. The node's own programs
-//! run only if no user but root can write them. They get an empty environment, a separate process group and a short timeout.
-//! The plugin's own files take precedence.
+//! Executable facts run only with `--run-facts`: the plugin is privileged, so they run as root of
+//! the node, while users expect gathering facts to be read-only. Without the flag they are listed
+//! in `sonobuoy_unread`. The node's own programs run only if no user but root can write them. They
+//! get an empty environment, a separate process group and a short timeout. The plugin's own files
+//! take precedence.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -65,7 +67,8 @@ fn add(
     }
 }
 
-/// The fact in a file, or in the output of a program if these are enabled; else the reason for its absence.
+/// The fact in a file, or in the output of a program if these are enabled; else the reason for its
+/// absence.
 fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
     let text = files.text(path).unwrap_or_default();
     // Text may have the executable bit, too.

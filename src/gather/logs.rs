@@ -1,7 +1,8 @@
-//! Stores the node's log as a result: compressed, limited in size, with counts of the problems in it.
+//! Stores the node's log as a result: compressed, limited in size, with counts of the problems in
+//! it.
 //!
-//! Owns the names and the format of the result, and the words that indicate problems. Does not know the sources of lines
-//! (`journal`). Starts no thread.
+//! Owns the names and the format of the result, and the words that indicate problems. Does not know
+//! the sources of lines (`journal`). Starts no thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -42,8 +43,8 @@ pub(crate) struct LogFormat {
 
 /// Writes the log to `outbox` and names it in `done`. On failure the result describes the error.
 ///
-/// A plain log is the same file as the original plugin's. A compressed log, or one with a summary, is in a folder: the
-/// aggregator takes a bare `.gz` for an archive and would reject it.
+/// A plain log is the same file as the original plugin's. A compressed log, or one with a summary,
+/// is in a folder: the aggregator takes a bare `.gz` for an archive and would reject it.
 pub(crate) fn keep(
     node: Result<NodeFiles>,
     wanted: &LogQuery,
@@ -182,9 +183,10 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     amount.parse::<u64>().ok()?.checked_mul(1 << (10 * power))
 }
 
-/// Problems: name, meaning, remedy, a link to more, which may be empty, and the lower-case words that indicate one in a message
-/// of any case. Each event logs exactly one line with them, so that events are counted. An item fails if its problem occurred
-/// at all; errors of units are counted but not judged, since many units log harmless errors.
+/// Problems: name, meaning, remedy, a link to more, which may be empty, and the lower-case words
+/// that indicate one in a message of any case. Each event logs exactly one line with them, so that
+/// events are counted. An item fails if its problem occurred at all; errors of units are counted
+/// but not judged, since many units log harmless errors.
 const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
     (
         "oom-kill",

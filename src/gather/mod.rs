@@ -1,8 +1,9 @@
 //! Gathers a node's facts, logs and connectivity, and leaves results for a worker.
 //!
-//! Owns the list of sources and the format of the facts. Each source is a function in a file about its subject; adding one
-//! takes a line in [`SOURCES`]. No source runs a program, except [`local`] on request, and none blocks: unreadable files are
-//! listed in `sonobuoy_unread`. Does not know how results are submitted.
+//! Owns the list of sources and the format of the facts. Each source is a function in a file about
+//! its subject; adding one takes a line in [`SOURCES`]. No source runs a program, except [`local`]
+//! on request, and none blocks: unreadable files are listed in `sonobuoy_unread`. Does not know how
+//! results are submitted.
 
 mod distribution;
 mod hardware;
@@ -29,8 +30,8 @@ use base::temp;
 
 pub(crate) use node::NodeFiles;
 
-/// All sources of facts. A fact's name begins with `ansible_` if Ansible's setup module has it, else with `sonobuoy_`; one that
-/// does not exist is missing or null.
+/// All sources of facts. A fact's name begins with `ansible_` if Ansible's setup module has it,
+/// else with `sonobuoy_`; one that does not exist is missing or null.
 const SOURCES: &[fn(&NodeFiles) -> Value] = &[
     platform::kernel,
     platform::names,
@@ -52,10 +53,11 @@ const SOURCES: &[fn(&NodeFiles) -> Value] = &[
     local::gather,
 ];
 
-/// The facts of a node in the format of Ansible's setup module, `{"ansible_facts": {...}, "changed": false}`.
+/// The facts of a node in the format of Ansible's setup module, `{"ansible_facts": {...},
+/// "changed": false}`.
 ///
-/// Also a valid result in the `manual` format: `status` tells whether facts exist, `details` which ones are missing.
-/// Consumers of Ansible's format ignore both.
+/// Also a valid result in the `manual` format: `status` tells whether facts exist, `details` which
+/// ones are missing. Consumers of Ansible's format ignore both.
 pub(crate) fn host_facts(node: &NodeFiles) -> Value {
     let mut facts = json!({});
     for source in SOURCES {
@@ -144,8 +146,9 @@ fn between(text: &str, open: char, close: char) -> Option<&str> {
     Some(text.split_once(open)?.1.split_once(close)?.0)
 }
 
-/// A folder for results, which a worker watches, and the `done` file in it. A result is complete before `done` names it;
-/// `done` appears atomically and without a newline, so that workers of every version can read it.
+/// A folder for results, which a worker watches, and the `done` file in it. A result is complete
+/// before `done` names it; `done` appears atomically and without a newline, so that workers of
+/// every version can read it.
 pub(crate) struct Outbox {
     folder: PathBuf,
 }

@@ -108,8 +108,9 @@ fn described(address: IpAddr, mask: IpAddr, broadcast: Option<IpAddr>) -> Option
 }
 
 pub(super) fn gather(node: &NodeFiles) -> Value {
-    // A `/sys` shows the network namespace of its mount. That of this process matches the addresses from the kernel; the
-    // node's may belong to another namespace, such as that of the host around the node.
+    // A `/sys` shows the network namespace of its mount. That of this process matches the addresses
+    // from the kernel; the node's may belong to another namespace, such as that of the host
+    // around the node.
     let ours = NodeFiles::open(Path::new("/")).ok().filter(|_| node.live);
     let seen = ours.as_ref().unwrap_or(node);
     let addresses = if node.live {
@@ -197,7 +198,8 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
         .iter()
         .filter(|address| address.interface() == name)
         .partition(|address| address.address.is_ipv4());
-    // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of the device.
+    // For Ansible, an alias such as eth0:1 is an interface; its address is also a secondary one of
+    // the device.
     let first = four.iter().position(|address| address.name == name);
     let facts =
         |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };
@@ -259,7 +261,8 @@ fn gateway(node: &NodeFiles, interface: &str, four: bool) -> Option<String> {
     )
 }
 
-/// IPv4 destinations on this machine, addresses and networks such as `127.0.0.0/8`, in the kernel's order.
+/// IPv4 destinations on this machine, addresses and networks such as `127.0.0.0/8`, in the kernel's
+/// order.
 fn local_networks(trie: &str) -> Vec<String> {
     let (mut found, mut address) = (Vec::new(), "");
     for line in trie

@@ -1,7 +1,7 @@
 //! The node's files: everything is read below one root, as if it were `/`.
 //!
-//! Owns the root, the confinement of links to it, read limits, and the list of unreadable files. Does not interpret files.
-//! Starts no thread.
+//! Owns the root, the confinement of links to it, read limits, and the list of unreadable files.
+//! Does not interpret files. Starts no thread.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -61,7 +61,8 @@ impl NodeFiles {
         })
     }
 
-    /// The trimmed text of a file; `None` if it is empty or does not exist. Records a file that exists but cannot be read.
+    /// The trimmed text of a file; `None` if it is empty or does not exist. Records a file that
+    /// exists but cannot be read.
     pub(crate) fn text(&self, path: &str) -> Option<String> {
         let bytes = self.bytes(path)?;
         let text = String::from_utf8_lossy(&bytes);
@@ -171,7 +172,8 @@ impl NodeFiles {
     }
 
     fn note_error(&self, path: &str, error: &io::Error) {
-        // Absence is not an error, nor are the codes of drivers for attributes that a device does not support.
+        // Absence is not an error, nor are the codes of drivers for attributes that a device does
+        // not support.
         match Errno::from_io_error(error) {
             Some(
                 Errno::NOENT

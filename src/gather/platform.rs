@@ -1,5 +1,5 @@
-//! The running system: names, kernel, command line, uptime, load, init, its security features, the time in its zone, as in
-//! Ansible, and its time service.
+//! The running system: names, kernel, command line, uptime, load, init, its security features, the
+//! time in its zone, as in Ansible, and its time service.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,8 @@ use time::{Date, Month, OffsetDateTime, UtcOffset, Weekday, format_description};
 use super::{NodeFiles, field};
 use base::json::{json, list};
 
-/// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first that exists counts.
+/// Paths that reveal the service manager if process 1 is named `init`, `bash` or `sh`; the first
+/// that exists counts.
 const SERVICE_MANAGERS: &[(&str, &str)] = &[
     ("/run/systemd/system", "systemd"),
     ("/dev/.run/systemd", "systemd"),
@@ -24,7 +25,8 @@ const SERVICE_MANAGERS: &[(&str, &str)] = &[
 pub(super) fn kernel(node: &NodeFiles) -> Value {
     let line = node.text("/proc/cmdline");
     let words = |all| line.as_ref().map(|line| command_line(line, all));
-    // The system call is more precise than the two digits in the kernel's file; Ansible uses it, too.
+    // The system call is more precise than the two digits in the kernel's file; Ansible uses it,
+    // too.
     let loads = if node.live {
         let loads = rustix::system::sysinfo().loads;
         loads
@@ -115,7 +117,8 @@ pub(super) fn names(node: &NodeFiles) -> Value {
     })
 }
 
-/// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers, which may not respond.
+/// The name that `/etc/hosts` has for the first address of `name`. Does not query name servers,
+/// which may not respond.
 fn full_name(name: &str, hosts: &str) -> String {
     let lines = hosts.lines().map(|line| {
         line.split('#')
@@ -171,8 +174,8 @@ pub(super) fn architecture(node: &NodeFiles) -> Value {
     })
 }
 
-/// Words of the kernel's command line; a word without `=` is `true`. Repeated words yield the last value or, with `all`, a
-/// list.
+/// Words of the kernel's command line; a word without `=` is `true`. Repeated words yield the last
+/// value or, with `all`, a list.
 fn command_line(line: &str, all: bool) -> Value {
     let mut words = Map::new();
     let mut quoted = false;
@@ -195,7 +198,8 @@ fn command_line(line: &str, all: bool) -> Value {
     Value::Object(words)
 }
 
-/// The output of `systemctl --version`, read from the name and content of a library without running a program.
+/// The output of `systemctl --version`, read from the name and content of a library without running
+/// a program.
 fn systemd(node: &NodeFiles) -> Option<Value> {
     let multiarch = node
         .list("/usr/lib")
@@ -347,8 +351,8 @@ pub(super) fn clock(node: &NodeFiles) -> Value {
     })
 }
 
-/// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last line of a zone file
-/// (RFC 9636), the rule for the present: `CET-1CEST,M3.5.0,M10.5.0/3`.
+/// Offset from UTC in seconds and name of a zone at a time, and its name in summer, by the last
+/// line of a zone file (RFC 9636), the rule for the present: `CET-1CEST,M3.5.0,M10.5.0/3`.
 fn offset(rule: &str, epoch: i64) -> Option<(i32, &str, &str)> {
     let turn = format!("{DAY}(?:/{TIME})?");
     let form = Regex::new(&format!("^{NAME}{TIME}(?:{NAME}{TIME}?,{turn},{turn})?$")).ok()?;

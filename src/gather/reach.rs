@@ -1,8 +1,9 @@
 //! Connectivity of a node in its cluster: DNS, API server, aggregator, and clock skew.
 //!
-//! Owns the legs and their destinations, and connections that are measured step by step: DNS (RFC 1035), TCP, TLS, one
-//! HTTP/1.0 request, within limits on time and size. A failing leg names the step that failed; a leg without a destination,
-//! as outside a cluster, is skipped with a reason. Starts a thread per leg; every step has a timeout.
+//! Owns the legs and their destinations, and connections that are measured step by step: DNS (RFC
+//! 1035), TCP, TLS, one HTTP/1.0 request, within limits on time and size. A failing leg names the
+//! step that failed; a leg without a destination, as outside a cluster, is skipped with a reason.
+//! Starts a thread per leg; every step has a timeout.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -104,7 +105,8 @@ impl Destinations {
         }
     }
 
-    /// Compares this machine's clock with the aggregator's through the pod's worker, else with the API server's.
+    /// Compares this machine's clock with the aggregator's through the pod's worker, else with the
+    /// API server's.
     pub(crate) fn skew(&self) -> Result<Option<Skew>> {
         let skew = self.ask_worker();
         if skew.is_some() || self.api.is_none() {
@@ -133,7 +135,8 @@ impl Destinations {
         })
     }
 
-    /// The cluster's record of this node's kubelet, container runtime and system versions, if a service account is mounted.
+    /// The cluster's record of this node's kubelet, container runtime and system versions, if a
+    /// service account is mounted.
     pub(crate) fn node_info(&self) -> Result<Value> {
         let has_account = self.api.is_some() && Path::new(TOKEN).exists();
         let Some(node) = self.node.as_ref().filter(|_| has_account) else {
@@ -254,7 +257,8 @@ fn dns(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
         let why = match retry(|| ask_name_server((server, 53).into(), &name)) {
             Ok((code, took)) => {
                 answers.push(json!({ "server": server, "latency_ms": millis(took), "code": code }));
-                // Outside a cluster the name does not exist, but the response proves that the server is reachable.
+                // Outside a cluster the name does not exist, but the response proves that the
+                // server is reachable.
                 if around.api.is_none() || code == 0 {
                     continue;
                 }
@@ -281,8 +285,9 @@ fn service_name(resolver: &Value) -> String {
     )
 }
 
-/// Queries one server for the IPv4 addresses of `name` (RFC 1035): the response code, 0 for success and 3 for a name that
-/// does not exist, and the time until the response. Neither tries other servers nor caches.
+/// Queries one server for the IPv4 addresses of `name` (RFC 1035): the response code, 0 for success
+/// and 3 for a name that does not exist, and the time until the response. Neither tries other
+/// servers nor caches.
 fn ask_name_server(server: SocketAddr, name: &str) -> Result<(u8, Duration)> {
     let any = if server.is_ipv4() {
         "0.0.0.0:0"
@@ -346,11 +351,12 @@ fn aggregator(around: &Destinations, leg: &mut Item) -> Result<Option<Skew>> {
     speak(around, place, leg).map_err(|error| anyhow!(remedies::unreached(&format!("{error:#}"))))
 }
 
-/// Connects to the aggregator as a worker does: a small request, whose response carries the time, then enough data in both
-/// directions to fill many packets.
+/// Connects to the aggregator as a worker does: a small request, whose response carries the time,
+/// then enough data in both directions to fill many packets.
 fn speak(around: &Destinations, place: &Place, leg: &mut Item) -> Result<Option<Skew>> {
     let Some(proof) = &around.proof else {
-        // The aggregator requires certificates that only workers have, so the check ends at the handshake.
+        // The aggregator requires certificates that only workers have, so the check ends at the
+        // handshake.
         let anyone = (Trust::Anybody, Identity::default());
         add_timings(leg, &retry(|| dial(&anyone, place))?);
         return Ok(None);

@@ -1,5 +1,6 @@
-//! Block devices, their partitions, udev's links to them, and mounted file systems with their free space. Starts a thread for
-//! each network file system, since it may never answer; a thread that hangs is abandoned and the mount reports it.
+//! Block devices, their partitions, udev's links to them, and mounted file systems with their free
+//! space. Starts a thread for each network file system, since it may never answer; a thread that
+//! hangs is abandoned and the mount reports it.
 
 use std::collections::BTreeMap;
 use std::path::Path;

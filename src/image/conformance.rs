@@ -1,8 +1,8 @@
 //! The images and names of the tests in a conformance image.
 //!
-//! Only its test program knows both, so listing executes it: extracted from the image, and isolated from the machine ("A
-//! hostile image" in SECURITY.md). Nothing else of the image is unpacked. Needs no container daemon; without isolation the
-//! program runs only if the caller permits it.
+//! Only its test program knows both, so listing executes it: extracted from the image, and isolated
+//! from the machine ("A hostile image" in SECURITY.md). Nothing else of the image is unpacked.
+//! Needs no container daemon; without isolation the program runs only if the caller permits it.
 
 use std::fs::File;
 use std::path::Path;
@@ -36,8 +36,8 @@ pub(crate) struct Tests {
 }
 
 impl Tests {
-    /// Extracts the program of an image in a registry, fetching only the layers that it needs. An `unconfined` program runs
-    /// with the rights of the user.
+    /// Extracts the program of an image in a registry, fetching only the layers that it needs. An
+    /// `unconfined` program runs with the rights of the user.
     pub(crate) fn fetch(client: &Client, image: &str, unconfined: bool) -> Result<Self> {
         let name = Reference::parse(image)?;
         let take = |store: &Store, out: &mut File| {
@@ -157,7 +157,8 @@ fn require_isolation() -> Result<()> {
 mod tests {
     use super::*;
 
-    /// What a script prints in isolation, as the user of the tests and, if that is root, as another one, too.
+    /// What a script prints in isolation, as the user of the tests and, if that is root, as another
+    /// one, too.
     fn printed(script: &str, limit: Duration) -> Vec<std::io::Result<String>> {
         // Tasks are counted per user: a test that uses all of them must not run beside another.
         static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -205,7 +206,8 @@ mod tests {
         if let Err(error) = require_isolation() {
             return base::testing::skipped("unshare", &format!("{error:#}"));
         }
-        // Another process in between is not the one whose end is awaited, as after the end of that one.
+        // Another process in between is not the one whose end is awaited, as after the end of that
+        // one.
         let isolated = isolated(Path::new("/"), "true");
         let mut orphan = Command::new("sh");
         orphan

@@ -50,7 +50,8 @@ pub(crate) fn is_here(image: &str) -> bool {
     docker(&["inspect", "--type=image", "--", image], true).is_ok()
 }
 
-/// The images of the tests, as listed by the conformance image, whose program runs without network and privileges.
+/// The images of the tests, as listed by the conformance image, whose program runs without network
+/// and privileges.
 pub(crate) fn test_images(conformance: &str, env: &[(String, String)]) -> Result<Vec<String>> {
     let env: Vec<String> = env
         .iter()

@@ -1,7 +1,9 @@
-//! The kit: everything that a version's conformance tests and other plugins need, in one image archive.
+//! The kit: everything that a version's conformance tests and other plugins need, in one image
+//! archive.
 //!
-//! Owns the files other than images: the description, the lists of images and tests, the plugins, a script that loads the
-//! kit. They precede the images, so that reading them does not require reading gigabytes. Knows neither registries nor flags.
+//! Owns the files other than images: the description, the lists of images and tests, the plugins, a
+//! script that loads the kit. They precede the images, so that reading them does not require
+//! reading gigabytes. Knows neither registries nor flags.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,7 +27,8 @@ const LOAD: &str = "load";
 const PLUGINS: &str = "definitions/";
 /// The checksums, which follow the files.
 const SUMS: &str = "SHA256SUMS";
-/// Maximum bytes of the files before the images: lists of one or two MiB, and a definition of each plugin.
+/// Maximum bytes of the files before the images: lists of one or two MiB, and a definition of each
+/// plugin.
 const MAX_FILES_BYTES: u64 = 64 << 20;
 
 /// Images that tests expect to be unavailable.

@@ -1,7 +1,7 @@
 //! Lists of a version's e2e tests: reading, unpacking, combining; and the tags in their names.
 //!
-//! A list is plain text or gzip, one name per line. A list that starts with `#OTHER` is relative to the list OTHER:
-//! `+name` adds a test, `-name` removes one.
+//! A list is plain text or gzip, one name per line. A list that starts with `#OTHER` is relative to
+//! the list OTHER: `+name` adds a test, `-name` removes one.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,8 +1,8 @@
-//! The images that plugins need, their names in other registries, and the data that depends on a Kubernetes version: tags,
-//! lists of tests.
+//! The images that plugins need, their names in other registries, and the data that depends on a
+//! Kubernetes version: tags, lists of tests.
 //!
-//! Owns the names of images in other registries, calls to docker, and the combination of test lists. `base::oci` handles
-//! registries. Knows neither clusters nor flags.
+//! Owns the names of images in other registries, calls to docker, and the combination of test
+//! lists. `base::oci` handles registries. Knows neither clusters nor flags.
 
 pub(crate) mod conformance;
 pub(crate) mod docker;
@@ -38,8 +38,8 @@ pub(crate) struct PluginImages {
 }
 
 impl PluginImages {
-    /// Adds the images of a plugin; `own` is the image of this program. Queries the version of the cluster only if an image
-    /// depends on it.
+    /// Adds the images of a plugin; `own` is the image of this program. Queries the version of the
+    /// cluster only if an image depends on it.
     pub(crate) fn add(
         &mut self,
         found: &plugin::Loaded,
@@ -112,8 +112,8 @@ const NEWER: (&str, &str) = (
 pub(crate) enum Translation {
     /// All images in one registry, under the last component of their name.
     Registry(String),
-    /// The images of a kit in one registry: those of tests under the rest of their name after the part that a file for
-    /// `--e2e-repo-config` replaces, all others under the last component.
+    /// The images of a kit in one registry: those of tests under the rest of their name after the
+    /// part that a file for `--e2e-repo-config` replaces, all others under the last component.
     Kit(String),
     /// Each registry replaced by another one.
     Registries(BTreeMap<String, String>),

@@ -2,7 +2,8 @@
 
 use base::Joined as _;
 
-/// The release behind a server's `version`: vendors' additions are dropped; alpha, beta and rc are kept.
+/// The release behind a server's `version`: vendors' additions are dropped; alpha, beta and rc are
+/// kept.
 pub(crate) fn of_server(version: &str) -> Option<String> {
     let (numbers, rest) = numbers(version.strip_prefix('v').unwrap_or(version))?;
     let before = rest
@@ -20,7 +21,8 @@ pub(crate) fn of_server(version: &str) -> Option<String> {
     }
 }
 
-/// Normalises a user's `version`: starts with `v`, and missing numbers are 0. It becomes the tag of an image.
+/// Normalises a user's `version`: starts with `v`, and missing numbers are 0. It becomes the tag of
+/// an image.
 pub(crate) fn parse(version: &str) -> Result<String, String> {
     let wrong = || format!("`{version}` is not a Kubernetes version; write it as v1.31.2");
     let (numbers, rest) = version

@@ -1,7 +1,7 @@
 //! The tree of results in `sonobuoy_results.yaml`, from the whole plugin down to a single test.
 //!
-//! Owns the structure. Knows neither how a tree is built from files (`process` does), nor what its statuses mean together
-//! (`verdict` does), nor how it is displayed.
+//! Owns the structure. Knows neither how a tree is built from files (`process` does), nor what its
+//! statuses mean together (`verdict` does), nor how it is displayed.
 
 pub(crate) mod read;
 pub(crate) mod tree;
@@ -27,8 +27,8 @@ pub(crate) const REMEDY: &str = "remedy";
 pub(crate) const LINK: &str = "link";
 /// The detail with the reason of a failure.
 pub(crate) const FAILURE: &str = "failure";
-/// The detail with every attempt at a test that was retried, including the first: a list of objects with a `status`
-/// and, unless that is passed, a [`FAILURE`].
+/// The detail with every attempt at a test that was retried, including the first: a list of objects
+/// with a `status` and, unless that is passed, a [`FAILURE`].
 pub(crate) const ATTEMPTS: &str = "attempts";
 
 /// The detail of a skipped test that was selected and did not run, because its suite ended early.

@@ -1,7 +1,8 @@
 //! Reads a tree of items from YAML, item by item, in constant memory.
 //!
-//! Strings keep their source text, whatever their meaning in YAML (`name: 123`, `status: yes`); details have their
-//! meaning in YAML 1.1. Unknown keys are ignored, and the last of duplicate keys counts.
+//! Strings keep their source text, whatever their meaning in YAML (`name: 123`, `status: yes`);
+//! details have their meaning in YAML 1.1. Unknown keys are ignored, and the last of duplicate keys
+//! counts.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -26,8 +27,8 @@ const ITEM_LIMIT: u64 = 32 << 20;
 /// Maximum size of children buffered for fields that may follow them.
 const HELD_LIMIT: usize = 512 << 10;
 
-/// The error of a tree that uses an anchor or a merge key. Programs do not write them, and their expansion could use
-/// unlimited memory; see [`read_expanded`].
+/// The error of a tree that uses an anchor or a merge key. Programs do not write them, and their
+/// expansion could use unlimited memory; see [`read_expanded`].
 pub(crate) const ANCHORS: &str = "anchors and merge keys are not read here";
 /// The key that merges other maps.
 const MERGE: &str = "<<";
@@ -104,7 +105,8 @@ impl<R: Read> Read for Metered<R> {
     }
 }
 
-/// Buffers an item's children, since its fields may follow them in hand-written files, until there are too many.
+/// Buffers an item's children, since its fields may follow them in hand-written files, until there
+/// are too many.
 struct Children<'v, 'i> {
     visit: &'v mut Visit<'i>,
     /// The fields of the item so far.
@@ -348,14 +350,14 @@ fn is_null(event: &EventData) -> bool {
         if matches!(value.as_str(), "" | "~" | "null" | "Null" | "NULL"))
 }
 
-/// Passes on a tree with the anchors and merge keys that [`read`] refuses; the text is held in memory and its
-/// expansion is bounded.
+/// Passes on a tree with the anchors and merge keys that [`read`] refuses; the text is held in
+/// memory and its expansion is bounded.
 pub(crate) fn read_expanded(text: &str, visit: &mut Visit<'_>) -> Result<()> {
     value_item(&yaml::parse(text)?, visit, 0)
 }
 
-/// Passes on a tree in JSON, where escapes and control characters have another meaning than in YAML; false if the text
-/// is no JSON.
+/// Passes on a tree in JSON, where escapes and control characters have another meaning than in
+/// YAML; false if the text is no JSON.
 pub(crate) fn read_json(text: &[u8], visit: &mut Visit<'_>) -> Result<bool> {
     match base::json::from_slice(text) {
         Ok(value) => value_item(&value, visit, 0).map(|()| true),
@@ -363,8 +365,9 @@ pub(crate) fn read_json(text: &[u8], visit: &mut Visit<'_>) -> Result<bool> {
     }
 }
 
-/// Passes each item without children to `take`, after the items above it: of the first item `name` of a tree of the aggregator and
-/// its descendants, or of the whole tree; returns whether there is such an item.
+/// Passes each item without children to `take`, after the items above it: of the first item `name`
+/// of a tree of the aggregator and its descendants, or of the whole tree; returns whether there is
+/// such an item.
 pub(crate) fn items(
     tree: impl Read,
     name: Option<&str>,

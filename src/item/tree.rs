@@ -1,8 +1,9 @@
 //! Writes `sonobuoy_results.yaml` as its items become known, in constant memory.
 //!
-//! The status of a group precedes its children in the file but depends on them, and on whether any item of the whole
-//! tree has a custom status. So the text goes to a temporary file with *holes*, which are filled when it is copied to
-//! the final file. A hole costs some bytes of memory, an item none.
+//! The status of a group precedes its children in the file but depends on them, and on whether any
+//! item of the whole tree has a custom status. So the text goes to a temporary file with *holes*,
+//! which are filled when it is copied to the final file. A hole costs some bytes of memory, an item
+//! none.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +26,8 @@ const BLOCK_LIMIT: usize = 64 << 10;
 /// Maximum memory of holes and their texts; a group has up to two.
 const MAX_HELD_BYTES: usize = 64 << 20;
 
-/// An offset in the text, and what is inserted there: in a tree without custom statuses, and in one with them.
+/// An offset in the text, and what is inserted there: in a tree without custom statuses, and in one
+/// with them.
 type Hole = (u64, [String; 2]);
 
 /// A tree being written, depth first.
@@ -152,8 +154,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Closes the open group; `error` says why it is incomplete, `may_skip` that it counts as skipped if all items in it do.
-    /// Returns what was counted below it, and its status in a tree without custom statuses and in one with them.
+    /// Closes the open group; `error` says why it is incomplete, `may_skip` that it counts as
+    /// skipped if all items in it do. Returns what was counted below it, and its status in a
+    /// tree without custom statuses and in one with them.
     pub(crate) fn leave(&mut self, error: Option<&str>, may_skip: bool) -> (Tally, [String; 2]) {
         let Some(mut group) = self.open.pop() else {
             return Default::default();
@@ -261,7 +264,8 @@ impl Tree {
         };
         let indent = (self.open.len() - 1) * 2;
         let first = group.tally.children() == 0;
-        // Groups are counted when they are left: if the first child is a group, its line is still missing, too.
+        // Groups are counted when they are left: if the first child is a group, its line is still
+        // missing, too.
         if first {
             self.write(&format!("{:indent$}items:\n", ""))?;
         }
@@ -326,8 +330,8 @@ fn held(hole: &Hole) -> usize {
     size_of::<Hole>() + hole.1.iter().map(String::len).sum::<usize>()
 }
 
-/// Copies through the buffers on both sides. `io::copy` would bypass them and make a system call for the few bytes
-/// between two holes.
+/// Copies through the buffers on both sides. `io::copy` would bypass them and make a system call
+/// for the few bytes between two holes.
 fn copy(from: &mut impl BufRead, to: &mut dyn Write, mut count: u64) -> io::Result<()> {
     while count > 0 {
         let buffer = from.fill_buf()?;

@@ -1,7 +1,8 @@
 //! Makes a status document small enough for the annotation that carries it.
 //!
-//! Two stages: long texts and lists are shortened; then the entries of a plugin are merged into one entry with a count for
-//! each status and result, except for the first failed and unfinished ones. No plugin displaces another. Pure.
+//! Two stages: long texts and lists are shortened; then the entries of a plugin are merged into one
+//! entry with a count for each status and result, except for the first failed and unfinished ones.
+//! No plugin displaces another. Pure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use crate::status::{self, Entry, Run};
 use base::visible::{cut, cut_before_advice};
 use client::protocol::Progress;
 
-/// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of annotations in
-/// all, and quotes in the document are escaped on the way.
+/// The size of a status document that an annotation can hold: the API refuses more than 256 KiB of
+/// annotations in all, and quotes in the document are escaped on the way.
 const ANNOTATION_BYTES: usize = 200 << 10;
 
 /// The node of an entry that several were merged into.
@@ -21,7 +22,8 @@ const MANY: &str = "*";
 const MAX_ITEMS: usize = 100;
 /// Maximum length of the message of an entry then, which is a cause and its remedy.
 const MAX_MESSAGE: usize = 400;
-/// Maximum numbers of entries of one plugin, status and result that are not merged: the first number that fits.
+/// Maximum numbers of entries of one plugin, status and result that are not merged: the first
+/// number that fits.
 const MAX_KEPT: [usize; 4] = [200, 50, 10, 0];
 
 /// `run` in at most [`ANNOTATION_BYTES`] of JSON, marked as truncated if anything was lost.
@@ -124,8 +126,8 @@ fn few(counts: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
     few
 }
 
-/// Merges the entries of each plugin into one for each pair of status and result, at the position of the first, except
-/// for at most `max` failed or unfinished ones.
+/// Merges the entries of each plugin into one for each pair of status and result, at the position
+/// of the first, except for at most `max` failed or unfinished ones.
 fn merge(entries: &[Entry], max: usize) -> Vec<Entry> {
     let mut groups: BTreeMap<_, (usize, Option<usize>)> = BTreeMap::new();
     let mut merged: Vec<Entry> = Vec::new();
@@ -170,7 +172,8 @@ fn join(many: &mut Entry, one: &Entry) {
 mod tests {
     use super::*;
 
-    /// `nodes` nodes: the first `failed` failed with words, the next `running` at work, the rest done.
+    /// `nodes` nodes: the first `failed` failed with words, the next `running` at work, the rest
+    /// done.
     fn run(nodes: usize, failed: usize, running: usize) -> Run {
         let entry = |number| {
             let mut entry = Entry {

@@ -1,8 +1,9 @@
 //! A whole run in a cluster, as the aggregator's pod performs it.
 //!
-//! Reads settings and definitions, combines the steps, and makes them resumable: a container that restarts in the same pod finds
-//! the folder of its run, which may be on a volume with others, continues with the same identity, authority and expectations,
-//! and adopts its plugins. Calls to the API are retried long enough for the run to survive an outage of the API server. Starts
+//! Reads settings and definitions, combines the steps, and makes them resumable: a container that
+//! restarts in the same pod finds the folder of its run, which may be on a volume with others,
+//! continues with the same identity, authority and expectations, and adopts its plugins. Calls to
+//! the API are retried long enough for the run to survive an outage of the API server. Starts
 //! the thread `status_service`, and joins it.
 
 use std::collections::BTreeMap;
@@ -38,8 +39,8 @@ use base::stop::Stop;
 use base::{archive, logger, small, sys, temp};
 use client::protocol::{Failure, ResultId};
 
-/// Time during which refusals are retried: a run's permissions are created just before its pod, and a busy server
-/// applies them late.
+/// Time during which refusals are retried: a run's permissions are created just before its pod, and
+/// a busy server applies them late.
 const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
@@ -227,7 +228,8 @@ impl ClusterRun<'_> {
             log::info!("Results available at {}", path.display());
             Ok((path, archive, errors + failed))
         };
-        // A container being stopped could not send it any more, and the next one has more to report.
+        // A container being stopped could not send it any more, and the next one has more to
+        // report.
         let publish = |status: &status::Run| {
             if stop.stopped() {
                 Ok(())
@@ -242,7 +244,8 @@ impl ClusterRun<'_> {
         Ok(errors + self.upload(&archive, aggregator.status(), publisher, stop) == 0)
     }
 
-    /// Uploads the archive, if a store is configured, and publishes the outcome; returns the number of errors.
+    /// Uploads the archive, if a store is configured, and publishes the outcome; returns the number
+    /// of errors.
     fn upload(
         &self,
         archive: &Path,
@@ -303,8 +306,8 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Publishes the authority's certificate in the namespace, for checking the seal of the archive. Without
-    /// permission, the run continues, since it does not need it itself.
+    /// Publishes the authority's certificate in the namespace, for checking the seal of the
+    /// archive. Without permission, the run continues, since it does not need it itself.
     fn tell_authority(&self, certificate: &str, pod: Option<&Value>) {
         let mut data =
             json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
@@ -335,8 +338,9 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Expected results of each plugin, in the order of the definitions. A plugin that runs on nodes has a single result,
-    /// which this returns as a failure, if the nodes are unknown or none was chosen.
+    /// Expected results of each plugin, in the order of the definitions. A plugin that runs on
+    /// nodes has a single result, which this returns as a failure, if the nodes are unknown or
+    /// none was chosen.
     fn expected(
         &self,
         run_dir: &Path,
@@ -405,14 +409,15 @@ impl ClusterRun<'_> {
         Ok((expected, failures))
     }
 
-    /// Whether workers are in the image of this aggregator's pod, which contains this program. The capabilities of workers in
-    /// other images are unknown.
+    /// Whether workers are in the image of this aggregator's pod, which contains this program. The
+    /// capabilities of workers in other images are unknown.
     fn has_own_workers(&self, pod: &Value) -> bool {
         let mut containers = pod["spec"]["containers"].items();
         containers.any(|container| container["image"] == *self.config.worker_image)
     }
 
-    /// Whether each worker gets its own certificate: if it can request one, and tokens may be reviewed.
+    /// Whether each worker gets its own certificate: if it can request one, and tokens may be
+    /// reviewed.
     fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> Result<bool> {
         let config = &self.config;
         if config.identity == config::IdentityMode::Plugin || self.definitions.is_empty() {
@@ -556,8 +561,8 @@ impl ClusterRun<'_> {
             .flatten()
     }
 
-    /// Identity that the cluster gives this run, one value per line: uid and version of its two config maps, which a
-    /// recreated pod finds unchanged, and the uid of this pod.
+    /// Identity that the cluster gives this run, one value per line: uid and version of its two
+    /// config maps, which a recreated pod finds unchanged, and the uid of this pod.
     fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
         let of_map = |name: &str| {
             let get = || {
@@ -658,7 +663,8 @@ impl FreshPermissions<'_> {
     }
 }
 
-/// Runs everything; returns whether all went well. `connect` creates the client once the settings are read.
+/// Runs everything; returns whether all went well. `connect` creates the client once the settings
+/// are read.
 pub(crate) fn aggregate(
     connect: impl FnOnce() -> Result<kube::Client>,
     no_exit: bool,
@@ -728,7 +734,8 @@ fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> bool {
     clean
 }
 
-/// The second server, if the run has one. If it fails, the run continues: its status is available in other ways, too.
+/// The second server, if the run has one. If it fails, the run continues: its status is available
+/// in other ways, too.
 fn status_service(
     config: &config::Run,
     folder: &Path,

@@ -1,10 +1,11 @@
-//! The course of all runs: the aggregator serves, the status is published, the plugins run; then the caller's last steps create
-//! the archive.
+//! The course of all runs: the aggregator serves, the status is published, the plugins run; then
+//! the caller's last steps create the archive.
 //!
-//! Groups of plugins with the same `order` run together; the next one starts when all results of the previous one are in,
-//! including errors. Each plugin has the whole time limit, from its own start. The server ends before the last steps begin, so
-//! that a result that was acknowledged is in the archive, and nothing changes below the packer. Starts the threads `aggregator` and `status`, one
-//! for each plugin of a group and one for its driver, and joins them.
+//! Groups of plugins with the same `order` run together; the next one starts when all results of
+//! the previous one are in, including errors. Each plugin has the whole time limit, from its own
+//! start. The server ends before the last steps begin, so that a result that was acknowledged is in
+//! the archive, and nothing changes below the packer. Starts the threads `aggregator` and `status`,
+//! one for each plugin of a group and one for its driver, and joins them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,8 +32,8 @@ use client::protocol::{Failure, Finding, ResultId};
 
 /// Validity of the certificates of a run without a time limit.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
-/// Time for uploads under way at the end of the plugins. Shorter than the server's own, so that those
-/// that it is too short for still receive a response.
+/// Time for uploads under way at the end of the plugins. Shorter than the server's own, so that
+/// those that it is too short for still receive a response.
 const UPLOAD_GRACE: Duration = Duration::from_secs(8);
 /// Maximum queued findings.
 const FINDINGS: usize = 64;
@@ -47,8 +48,8 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> Result<()> {
     fs::write(&path, config.to_json()).at("cannot write", &path)
 }
 
-/// Derives the identifier of a new run from the key of a new authority, so that no other authority can seal the archive of
-/// that name. A run that the configuration names keeps its name.
+/// Derives the identifier of a new run from the key of a new authority, so that no other authority
+/// can seal the archive of that name. A run that the configuration names keeps its name.
 pub(super) fn identify(
     config: &mut config::Run,
     definitions: &[Definition],
@@ -61,7 +62,8 @@ pub(super) fn identify(
     Ok(Some(authority))
 }
 
-/// The settings of the aggregator of a run; `authority` is that of a new run which was identified by it.
+/// The settings of the aggregator of a run; `authority` is that of a new run which was identified
+/// by it.
 pub(super) fn settings(
     config: &config::Run,
     definitions: &[Definition],
@@ -76,7 +78,8 @@ pub(super) fn settings(
     }
 }
 
-/// The server of a run, which workers know as `host`. It is open to `guests`, who may request certificates.
+/// The server of a run, which workers know as `host`. It is open to `guests`, who may request
+/// certificates.
 pub(super) fn server(
     bound: Server,
     host: &str,
@@ -96,9 +99,9 @@ pub(super) fn server(
         .limits(connections(&config.limits.connections)))
 }
 
-/// Runs the plugins, then `finish`, which creates the archive as [`pack`](super::pack::pack) does, and
-/// may rely on results that no longer change. The last status is published before this returns the
-/// path of the archive and the number of errors.
+/// Runs the plugins, then `finish`, which creates the archive as [`pack`](super::pack::pack) does,
+/// and may rely on results that no longer change. The last status is published before this returns
+/// the path of the archive and the number of errors.
 pub(super) fn run(
     server: &Server,
     driver: &dyn Driver,
@@ -127,8 +130,8 @@ pub(super) fn run(
     })
 }
 
-/// Serves workers while the plugins run. When this returns, no result changes any more: every upload
-/// has been stored or refused.
+/// Serves workers while the plugins run. When this returns, no result changes any more: every
+/// upload has been stored or refused.
 fn receive(
     server: &Server,
     driver: &dyn Driver,
@@ -170,7 +173,8 @@ fn receive(
     })
 }
 
-/// How long a plugin may take: according to the run's settings, else its definition, else the general limit.
+/// How long a plugin may take: according to the run's settings, else its definition, else the
+/// general limit.
 fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
     let own = config
         .plugin_timeouts
@@ -208,8 +212,8 @@ fn total(config: &config::Run, definitions: &[Definition]) -> Option<Duration> {
     )
 }
 
-/// Runs all plugins, and retries their failed tests. Returns when every result is in or replaced by an error, or at
-/// once on a stop.
+/// Runs all plugins, and retries their failed tests. Returns when every result is in or replaced by
+/// an error, or at once on a stop.
 fn launch(
     driver: &dyn Driver,
     context: &RunContext<'_>,
@@ -251,7 +255,8 @@ fn launch(
     }
 }
 
-/// Does `work` for each plugin in a separate thread. A plugin whose thread cannot start, or panics, has failed.
+/// Does `work` for each plugin in a separate thread. A plugin whose thread cannot start, or panics,
+/// has failed.
 fn each<'p>(
     aggregator: &Aggregator,
     plugins: impl Iterator<Item = &'p PluginLaunch<'p>>,

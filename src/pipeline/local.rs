@@ -1,4 +1,5 @@
-//! A whole run on this machine: real aggregator, real workers, real mutual TLS; only the pods are processes.
+//! A whole run on this machine: real aggregator, real workers, real mutual TLS; only the pods are
+//! processes.
 //!
 //! Combines the steps; starts no thread.
 
@@ -25,7 +26,8 @@ use base::sys;
 use base::temp;
 use client::protocol::ResultId;
 
-/// Where the aggregator listens: only for this machine, on any free port, with the available address family.
+/// Where the aggregator listens: only for this machine, on any free port, with the available
+/// address family.
 const ADDRESSES: [&str; 2] = ["127.0.0.1:0", "[::1]:0"];
 /// Short, since a user is watching.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
@@ -61,7 +63,8 @@ pub(crate) struct Ended {
 }
 
 impl LocalRun<'_> {
-    /// Checks that all plugins can run here, before anything is started or written. Returns the folder that the run will use.
+    /// Checks that all plugins can run here, before anything is started or written. Returns the
+    /// folder that the run will use.
     pub(crate) fn prepare(&mut self) -> anyhow::Result<PathBuf> {
         self.definitions.iter().try_for_each(driver::local::check)?;
         self.authority = conduct::identify(&mut self.config, self.definitions)?;
@@ -72,8 +75,8 @@ impl LocalRun<'_> {
         temp::dir().join(format!("sonobuoy-{}", self.config.uuid))
     }
 
-    /// Runs everything, once prepared; `watch` receives each change of the status. A stop ends the plugins; results
-    /// received before it are still processed and packed.
+    /// Runs everything, once prepared; `watch` receives each change of the status. A stop ends the
+    /// plugins; results received before it are still processed and packed.
     pub(crate) fn run(
         mut self,
         watch: impl FnMut(&status::Run) + Send,

@@ -1,8 +1,8 @@
 //! One run from start to archive, step by step: launch, receive, query, process, pack.
 //!
-//! The only place where the services meet: aggregator, drivers, queries and results know nothing about each other. The steps, in
-//! [`conduct`], [`retry`] and [`pack`], work the same in a cluster and on this machine; the differences are in [`cluster`] and
-//! [`local`].
+//! The only place where the services meet: aggregator, drivers, queries and results know nothing
+//! about each other. The steps, in [`conduct`], [`retry`] and [`pack`], work the same in a cluster
+//! and on this machine; the differences are in [`cluster`] and [`local`].
 
 mod annotation;
 mod cluster;

@@ -1,8 +1,8 @@
-//! The last steps: secrets are hidden, results are processed, and the run's folder becomes one archive, which gets its name only
-//! once it is complete and sealed.
+//! The last steps: secrets are hidden, results are processed, and the run's folder becomes one
+//! archive, which gets its name only once it is complete and sealed.
 //!
-//! Redaction concerns the files that the run itself adds: settings, definitions, error reports, its log; it uses and counts
-//! the rules of the snapshot. Starts no thread.
+//! Redaction concerns the files that the run itself adds: settings, definitions, error reports, its
+//! log; it uses and counts the rules of the snapshot. Starts no thread.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};
@@ -34,9 +34,9 @@ const MAX_LINE_BYTES: u64 = 1 << 20;
 /// Maximum bytes read of an error's file.
 const MAX_ERROR_BYTES: u64 = 256 << 10;
 
-/// Processes the results of a run, and packs its folder into a file in `out`, with its seal next to it. Returns its path, its
-/// entry for the status, and the number of errors while processing. After an error, what cannot be read is left out, and
-/// everything is tried once more.
+/// Processes the results of a run, and packs its folder into a file in `out`, with its seal next to
+/// it. Returns its path, its entry for the status, and the number of errors while processing. After
+/// an error, what cannot be read is left out, and everything is tried once more.
 pub(super) fn pack(
     context: &RunContext<'_>,
     redactor: Option<&Redactor>,
@@ -190,8 +190,9 @@ fn find_unreadable(folder: &Path, unreadable: &mut Vec<(PathBuf, io::Error)>) {
     }
 }
 
-/// Processes the results of all plugins. Those of parts and attempts become part of another plugin's. Returns the number of
-/// errors: expected results without files, and plugins that could not be processed, which does not affect the others.
+/// Processes the results of all plugins. Those of parts and attempts become part of another
+/// plugin's. Returns the number of errors: expected results without files, and plugins that could
+/// not be processed, which does not affect the others.
 fn process_all(context: &RunContext<'_>) -> usize {
     let mut errors = 0;
     for plugin in context.wholes() {

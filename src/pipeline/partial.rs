@@ -1,4 +1,5 @@
-//! The results of an unfinished run so far, packed as they are: results that are still being received are elsewhere.
+//! The results of an unfinished run so far, packed as they are: results that are still being
+//! received are elsewhere.
 
 use std::fs;
 use std::io::Write;

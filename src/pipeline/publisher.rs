@@ -1,5 +1,5 @@
-//! Publishes the status of a run: in the annotation of the aggregator's pod, as events of that pod, and through the status
-//! service.
+//! Publishes the status of a run: in the annotation of the aggregator's pod, as events of that pod,
+//! and through the status service.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -35,7 +35,8 @@ pub(super) struct StatusPublisher<'a> {
     pub run: &'a ClusterRun<'a>,
     /// The aggregator's own, if it is known.
     pub pod: Option<&'a Value>,
-    /// The events that were created, at most [`MAX_EVENTS`], so that no failure floods the cluster.
+    /// The events that were created, at most [`MAX_EVENTS`], so that no failure floods the
+    /// cluster.
     created: Mutex<HashSet<String>>,
     /// The latest status, if it could not be published.
     unpublished: Mutex<Option<Run>>,
@@ -124,8 +125,8 @@ impl<'a> StatusPublisher<'a> {
         temp::write(&path, 0o600, text).at("cannot write", &path)
     }
 
-    /// Creates the events of this status that do not exist yet: the run has started, a plugin has failed, with the first cause, a
-    /// node was lost, the run is over.
+    /// Creates the events of this status that do not exist yet: the run has started, a plugin has
+    /// failed, with the first cause, a node was lost, the run is over.
     fn tell(&self, pod: &Value, run: &Run) {
         let entries = run.plugins.as_deref().unwrap_or_default();
         if !entries.is_empty() {
@@ -175,8 +176,9 @@ impl<'a> StatusPublisher<'a> {
         }
     }
 
-    /// Creates an event once, also by the next container of the pod: its name is a digest of its reason and `key`. A failed creation
-    /// is only logged at debug level, since the status has the same information.
+    /// Creates an event once, also by the next container of the pod: its name is a digest of its
+    /// reason and `key`. A failed creation is only logged at debug level, since the status has
+    /// the same information.
     fn create(&self, pod: &Value, kind: &str, reason: &str, key: &str, message: &str) {
         let (pod, uid, namespace) = (pod.name(), uid(pod), &self.run.config.namespace);
         let name = format!(

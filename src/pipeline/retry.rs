@@ -1,8 +1,9 @@
 //! Retries failed tests of a plugin individually, in the same run.
 //!
-//! An attempt is another launch of the plugin, under a separate name, with the names of the failed tests as its
-//! focus. Its results stay next to the plugin's; `process` merges them. After a restart, the current attempt
-//! continues: the failed tests are always derived from the results. Starts no thread.
+//! An attempt is another launch of the plugin, under a separate name, with the names of the failed
+//! tests as its focus. Its results stay next to the plugin's; `process` merges them. After a
+//! restart, the current attempt continues: the failed tests are always derived from the results.
+//! Starts no thread.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};

@@ -1,7 +1,7 @@
 //! Identifies the holder of a token: by the API server in a cluster; by a table on one machine.
 //!
-//! Owns the requirements for a token: issued only for this run, to a pod that this run created for one of its plugins
-//! and
+//! Owns the requirements for a token: issued only for this run, to a pod that this run created for
+//! one of its plugins and
 //! that runs on the node of the result. Knows nothing about certificates.
 
 use std::collections::BTreeMap;
@@ -125,7 +125,8 @@ impl Reviewer for ClusterReviewer {
             );
             return Err(ReviewError::Stranger(why));
         }
-        // An unknown address may be that of a tunnel; an address of another pod cannot be this pod's.
+        // An unknown address may be that of a tunnel; an address of another pod cannot be this
+        // pod's.
         let address = address.to_canonical().to_string();
         if self.roster.is_elsewhere(&claims.uid, &seat, &address) {
             let why = format!(

@@ -1,11 +1,12 @@
 //! A second server, which gives status and archive to any client with the run's status credentials.
 //!
-//! The server computes the status document for each request, so that it depends neither on the annotation nor on the API
-//! server. Serves `GET /status`, `GET /metrics`, `GET /results` with ranges, the two parts of the archive's seal, and
-//! `GET /results/partial`. Knows nothing about workers: they have another authority, so certificates of one server do not work
-//! with the other. The metrics have one series for each plugin, never for each node, so that a run of any size costs a monitoring
-//! system the same. Runs on its caller's thread; starts the thread `partial` for each archive of an
-//! unfinished run.
+//! The server computes the status document for each request, so that it depends neither on the
+//! annotation nor on the API server. Serves `GET /status`, `GET /metrics`, `GET /results` with
+//! ranges, the two parts of the archive's seal, and `GET /results/partial`. Knows nothing about
+//! workers: they have another authority, so certificates of one server do not work with the other.
+//! The metrics have one series for each plugin, never for each node, so that a run of any size
+//! costs a monitoring system the same. Runs on its caller's thread; starts the thread `partial` for
+//! each archive of an unfinished run.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -132,8 +133,8 @@ impl StatusService {
         }
     }
 
-    /// The results so far, by way of a file without a name, since their packed size is unknown. Packed in a thread that
-    /// ends: its priority stays low.
+    /// The results so far, by way of a file without a name, since their packed size is unknown.
+    /// Packed in a thread that ends: its priority stays low.
     fn partial(&self) -> Result<Response> {
         let pack = || pack_partial(&self.folder, temp::file(&self.folder)?);
         let mut file = std::thread::scope(|scope| {

@@ -11,8 +11,8 @@ use base::at::At as _;
 use base::fetch;
 use base::stop::Stop;
 
-/// Uploads archives. Below a folder, whose URL ends with `/`, each keeps its name; else the newest one is uploaded to
-/// the URL.
+/// Uploads archives. Below a folder, whose URL ends with `/`, each keeps its name; else the newest
+/// one is uploaded to the URL.
 pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
     if url.ends_with('/') {
         return paths

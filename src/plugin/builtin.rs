@@ -5,7 +5,8 @@ use crate::names::OWN_IMAGE;
 
 /// The end-to-end tests of Kubernetes.
 pub(crate) const E2E: &str = "e2e";
-/// The journal of every node. The name means the original's plugin, since manifests are compared with the original's.
+/// The journal of every node. The name means the original's plugin, since manifests are compared
+/// with the original's.
 pub(crate) const SYSTEMD_LOGS: &str = "systemd-logs";
 /// The same, in the image of this program.
 const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
@@ -89,7 +90,8 @@ pub(crate) fn without_image(name: &str) -> Option<Definition> {
     Some(own)
 }
 
-/// Runs a plugin of this program's image in pods that end with its result, instead of those of a DaemonSet, which sleep.
+/// Runs a plugin of this program's image in pods that end with its result, instead of those of a
+/// DaemonSet, which sleep.
 pub(crate) fn end_with_result(definition: &mut Definition) {
     let is_own =
         definition.config.driver == DriverKind::DaemonSet && definition.spec["image"] == OWN_IMAGE;

@@ -1,8 +1,8 @@
-//! Selects the tests that a plugin runs: the variables for that, the modes of the e2e plugin, an exact list of tests, and a
-//! split into parallel parts.
+//! Selects the tests that a plugin runs: the variables for that, the modes of the e2e plugin, an
+//! exact list of tests, and a split into parallel parts.
 //!
-//! Receives the names of tests from its caller. The tests that the mode `conformance-lite` skips are in
-//! `conformance-lite.txt`, one pattern per line.
+//! Receives the names of tests from its caller. The tests that the mode `conformance-lite` skips
+//! are in `conformance-lite.txt`, one pattern per line.
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
@@ -48,8 +48,9 @@ pub(crate) fn only<'n>(
     Some(only)
 }
 
-/// Splits a plugin into parallel ones, each with its share of the tests that the plugin selects from `names`, and a
-/// later one for tests that must not run in parallel. All of them are parts of the first.
+/// Splits a plugin into parallel ones, each with its share of the tests that the plugin selects
+/// from `names`, and a later one for tests that must not run in parallel. All of them are parts of
+/// the first.
 pub(crate) fn split(
     definition: &Definition,
     names: &[String],

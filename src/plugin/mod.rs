@@ -1,7 +1,8 @@
 //! Plugin definitions: reading all formats, checking, writing; search paths; built-in definitions.
 //!
-//! Owns [`Definition`], the description of one plugin, and what makes it valid. The Kubernetes parts are kept as untyped
-//! trees, so that every field is preserved. Knows nothing about a run's settings or about starting plugins: `deploy` and `driver` do.
+//! Owns [`Definition`], the description of one plugin, and what makes it valid. The Kubernetes
+//! parts are kept as untyped trees, so that every field is preserved. Knows nothing about a run's
+//! settings or about starting plugins: `deploy` and `driver` do.
 
 pub(crate) mod builtin;
 pub(crate) mod focus;
@@ -37,7 +38,8 @@ pub(crate) struct Definition {
     pub config: Config,
     /// The plugin's container, a core/v1 Container.
     pub spec: Value,
-    /// The surrounding pod, a core/v1 PodSpec whose containers are sidecars; the driver has a default.
+    /// The surrounding pod, a core/v1 PodSpec whose containers are sidecars; the driver has a
+    /// default.
     #[serde(rename = "podSpec", skip_serializing_if = "Option::is_none")]
     pub pod_spec: Option<Value>,
     /// Additional volumes of the pod.
@@ -56,7 +58,8 @@ pub(crate) fn is_junit(format: &str) -> bool {
     ["junit", "e2e"].contains(&format)
 }
 
-/// `sonobuoy-config` of a definition, written by [`Definition::to_value`], which leaves out defaults.
+/// `sonobuoy-config` of a definition, written by [`Definition::to_value`], which leaves out
+/// defaults.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub(crate) struct Config {
@@ -142,7 +145,8 @@ pub(crate) struct Loaded {
     pub built_in: bool,
     /// Notes for the user, such as the conversion of an old form.
     pub notes: Vec<String>,
-    /// The first key that is probably misspelt, with its position and a suggestion; also one of the notes.
+    /// The first key that is probably misspelt, with its position and a suggestion; also one of
+    /// the notes.
     pub misspelt: Option<yaml::Error>,
 }
 
@@ -235,7 +239,8 @@ impl Definition {
             .unwrap_or(&self.config.plugin_name)
     }
 
-    /// Whether failed tests can be retried: requires a variable with the tests to run, and results in JUnit.
+    /// Whether failed tests can be retried: requires a variable with the tests to run, and results
+    /// in JUnit.
     pub(crate) fn can_retry(&self) -> bool {
         self.config.driver == DriverKind::Job
             && self.config.part_of.is_none()
@@ -257,7 +262,8 @@ impl Definition {
         yaml::write(&self.to_value())
     }
 
-    /// The definition as YAML, with `resources: {}` in each container without resources, as `plugin show` prints it.
+    /// The definition as YAML, with `resources: {}` in each container without resources, as `plugin
+    /// show` prints it.
     pub(crate) fn to_full_yaml(&self) -> String {
         let mut whole = self.clone();
         for fields in whole.all_containers_mut().filter_map(Value::as_object_mut) {
@@ -291,8 +297,8 @@ impl Definition {
     }
 }
 
-/// Moves an image to another registry, under the last part of its name; an image already in that registry is
-/// unchanged.
+/// Moves an image to another registry, under the last part of its name; an image already in that
+/// registry is unchanged.
 pub(crate) fn relocated(image: &str, registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
     if image
@@ -307,7 +313,8 @@ pub(crate) fn relocated(image: &str, registry: &str) -> String {
 
 /// Maximum length of a label value, which contains the plugin's name.
 const MAX_LABEL: usize = 63;
-/// Maximum length of a name with a config map: the volume `sonobuoy-<name>-vol` must be a DNS label.
+/// Maximum length of a name with a config map: the volume `sonobuoy-<name>-vol` must be a DNS
+/// label.
 const MAX_CONFIG_MAP_NAME: usize = 50;
 
 /// Checks one definition.
@@ -337,8 +344,8 @@ pub(crate) fn check_content(definition: &Definition) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the name of a definition works in Kubernetes: an RFC 1123 subdomain that fits into a label, and not the
-/// reserved one.
+/// Checks that the name of a definition works in Kubernetes: an RFC 1123 subdomain that fits into a
+/// label, and not the reserved one.
 pub(crate) fn check_name_of(definition: &Definition) -> Result<()> {
     let name = definition.name();
     if name.is_empty() {
@@ -423,7 +430,8 @@ impl Definition {
         self.mount(RESULTS_VOLUME, folder);
     }
 
-    /// The same, and also at the container's own mount paths, so that files written there are found.
+    /// The same, and also at the container's own mount paths, so that files written there are
+    /// found.
     pub(crate) fn mount_results_also(&mut self, folder: &str) {
         for container in self.containers_mut() {
             let mounts = json::list_in(container, "volumeMounts");
@@ -444,7 +452,8 @@ impl Definition {
             .find_map(|mount| mount["mountPath"].as_str().filter(|path| *path != folder))
     }
 
-    /// Mounts a volume in the plugin's container and its sidecars; an existing mount of that name is moved there.
+    /// Mounts a volume in the plugin's container and its sidecars; an existing mount of that name
+    /// is moved there.
     pub(crate) fn mount(&mut self, volume: &str, path: &str) {
         for container in self.containers_mut() {
             let mounts = json::list_in(container, "volumeMounts");
@@ -465,8 +474,8 @@ impl Definition {
         }
     }
 
-    /// Moves the conformance image of the cluster's version to the current registry; returns whether that was
-    /// necessary.
+    /// Moves the conformance image of the cluster's version to the current registry; returns
+    /// whether that was necessary.
     pub(crate) fn move_to_live_registry(&mut self) -> bool {
         let image = self.spec["image"]
             .as_str()
@@ -479,7 +488,8 @@ impl Definition {
         true
     }
 
-    /// Value of a variable of the plugin's container; empty if it comes from a reference, `None` if unset.
+    /// Value of a variable of the plugin's container; empty if it comes from a reference, `None` if
+    /// unset.
     pub(crate) fn env(&self, name: &str) -> Option<&str> {
         let mut variables = self.spec["env"].items();
         let variable = variables.find(|variable| variable["name"] == name)?;
@@ -494,8 +504,8 @@ impl Definition {
         }
     }
 
-    /// Points the results volume and the two variables that name it to `folder`, before the aggregator starts a
-    /// plugin, so that definitions written for other paths work.
+    /// Points the results volume and the two variables that name it to `folder`, before the
+    /// aggregator starts a plugin, so that definitions written for other paths work.
     pub(crate) fn reconcile(&mut self, folder: &str) {
         self.mount_results(folder);
         set_env(
@@ -505,7 +515,8 @@ impl Definition {
     }
 }
 
-/// Merges variables into a container's own: one per name, sorted by name; the first one wins, as in the original.
+/// Merges variables into a container's own: one per name, sorted by name; the first one wins, as in
+/// the original.
 pub(crate) fn set_env(
     container: &mut Value,
     overrides: impl IntoIterator<Item = (impl AsRef<str>, impl AsRef<str>)>,

@@ -1,5 +1,5 @@
-//! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from v0.8. Describes the current
-//! form as a JSON Schema, for editors.
+//! Reads definitions from text: YAML or JSON, plain or wrapped in a ConfigMap, current or from
+//! v0.8. Describes the current form as a JSON Schema, for editors.
 
 use std::collections::BTreeMap;
 
@@ -88,7 +88,8 @@ fn has_definition(data: &Node) -> bool {
         .any(|(key, _)| is_definition_file(&key.text))
 }
 
-/// The documents of a text. One that starts like JSON is read as JSON, as in the Kubernetes decoder, else as YAML.
+/// The documents of a text. One that starts like JSON is read as JSON, as in the Kubernetes
+/// decoder, else as YAML.
 fn documents(text: &str) -> Result<Vec<Node>, Error> {
     if text.trim_start().starts_with('{') && serde_json::from_str::<IgnoredAny>(text).is_ok() {
         return Ok(vec![yaml::json(text)?]);
@@ -243,7 +244,8 @@ struct File {
     kind: IgnoredAny,
 }
 
-/// Reads all but the container and the pod; unknown keys are noted, and the first that resembles a known one is returned.
+/// Reads all but the container and the pod; unknown keys are noted, and the first that resembles a
+/// known one is returned.
 fn file(
     node: &Node,
     section: &Node,
@@ -374,9 +376,9 @@ const PLACEHOLDER: &str = "__SONOBUOY_CONFIGMAP__";
 /// Results directory of a worker of v0.8.
 const RESULTS_DIR: &str = "/tmp/results";
 
-/// Converts a definition of the flat form of v0.8: `name`, `driver`, `resultType` and a PodSpec with a handwritten worker
-/// container. The container that produces results becomes the plugin's container; the worker and its private volumes are
-/// dropped, since every pod now gets a worker.
+/// Converts a definition of the flat form of v0.8: `name`, `driver`, `resultType` and a PodSpec
+/// with a handwritten worker container. The container that produces results becomes the plugin's
+/// container; the worker and its private volumes are dropped, since every pod now gets a worker.
 fn convert(node: &Node) -> Result<Loaded, Error> {
     let text = |key| {
         node.get(key)
@@ -479,7 +481,8 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
     })
 }
 
-/// The volume that carries results to the worker: mounted at its results directory, else shared with a producer.
+/// The volume that carries results to the worker: mounted at its results directory, else shared
+/// with a producer.
 fn shared_volume<'c>(workers: &'c [Value], producers: &'c [Value]) -> Option<String> {
     let mut env = workers.iter().flat_map(|worker| worker["env"].items());
     let folder = env
@@ -502,7 +505,8 @@ fn shared_volume<'c>(workers: &'c [Value], producers: &'c [Value]) -> Option<Str
         .map(|mount| mount["name"].text().to_owned())
 }
 
-/// Renames the volume `shared` to the program's name. Another volume of that name gets the free one.
+/// Renames the volume `shared` to the program's name. Another volume of that name gets the free
+/// one.
 fn rename<'v>(named: impl Iterator<Item = &'v mut Value>, shared: &str) {
     for value in named {
         if value["name"] == shared {

@@ -1,6 +1,7 @@
-//! The Kubernetes parts of definitions: their types, checked while line and column are known, so that a number in
-//! place of text is reported before the run; and their canonical form, the same as
-//! that of Kubernetes' own programs, in which quantities are `500m` or `1Gi`. `kubernetes.txt` lists the fields.
+//! The Kubernetes parts of definitions: their types, checked while line and column are known, so
+//! that a number in place of text is reported before the run; and their canonical form, the same as
+//! that of Kubernetes' own programs, in which quantities are `500m` or `1Gi`. `kubernetes.txt`
+//! lists the fields.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -21,7 +22,8 @@ struct KubernetesField {
     kind: &'static str,
     /// Whether it is written although it is not given.
     always: bool,
-    /// Whether absent differs from empty: written if given, even if empty; null if `always` and not given.
+    /// Whether absent differs from empty: written if given, even if empty; null if `always` and
+    /// not given.
     optional: bool,
 }
 
@@ -183,8 +185,8 @@ fn is_field(kind: &str, name: &str) -> bool {
     fields(kind).iter().any(|field| field.name == name)
 }
 
-/// Why a key is not among these fields; `None` if it may be a field of a later Kubernetes: well-formed, and not a
-/// known field in the wrong place or case.
+/// Why a key is not among these fields; `None` if it may be a field of a later Kubernetes:
+/// well-formed, and not a known field in the wrong place or case.
 fn mistake(key: &str, fields: &[KubernetesField]) -> Option<String> {
     let is_well_formed = key.starts_with(|c: char| c.is_ascii_lowercase())
         && key.bytes().all(|b| b.is_ascii_alphanumeric());
@@ -322,8 +324,9 @@ fn canonical(text: &str) -> Option<String> {
     Some(format!("{sign}{}", format_quantity(nanos, form)))
 }
 
-/// Whether Kubernetes keeps the text unchanged as canonical: a decimal form with a power of 1000 whose digits do not end
-/// in a thousand, or a binary form that is not a multiple of 8 times a power of 1024.
+/// Whether Kubernetes keeps the text unchanged as canonical: a decimal form with a power of 1000
+/// whose digits do not end in a thousand, or a binary form that is not a multiple of 8 times a
+/// power of 1024.
 fn is_final(whole: &str, fraction: &str, form: Form, power: i32) -> bool {
     let count = |text: &str| i32::try_from(text.len()).unwrap_or(i32::MAX);
     if form == Form::Binary {
@@ -388,7 +391,8 @@ fn format_quantity(nanos: i128, form: Form) -> String {
     }
 }
 
-/// Divides the number by `factor` up to `max` times, while divisible; also returns the number of divisions.
+/// Divides the number by `factor` up to `max` times, while divisible; also returns the number of
+/// divisions.
 fn reduced(mut number: i128, factor: i128, max: usize) -> (i128, usize) {
     let mut times = 0;
     while times < max && number != 0 && number % factor == 0 {

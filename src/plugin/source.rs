@@ -1,8 +1,9 @@
-//! Where definitions come from: plugins installed in the user's folder, built-in ones, URLs, folders, files, and the search
-//! path. Bytes are of bounded size and in UTF-8; every error and note names their origin.
+//! Where definitions come from: plugins installed in the user's folder, built-in ones, URLs,
+//! folders, files, and the search path. Bytes are of bounded size and in UTF-8; every error and
+//! note names their origin.
 //!
-//! The user's folder is `~/.sonobuoy` or `$SONOBUOY_DIR`. The aggregator loads all plugins of the search path, `-p` one by
-//! name.
+//! The user's folder is `~/.sonobuoy` or `$SONOBUOY_DIR`. The aggregator loads all plugins of the
+//! search path, `-p` one by name.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +22,8 @@ use base::{near, small, sys, temp};
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Name of the user's folder in the home directory.
 const FOLDER: &str = ".sonobuoy";
-/// The user's folder in the original's default search path, and the documented one: both are searched.
+/// The user's folder in the original's default search path, and the documented one: both are
+/// searched.
 const HOME_FOLDERS: [&str; 2] = ["~/sonobuoy/plugins.d", "~/.sonobuoy/plugins.d"];
 
 /// Resolves one `-p VALUE`; `folders` is the search path.
@@ -106,7 +108,8 @@ pub(crate) fn one(source: &str) -> Result<Loaded> {
     )
 }
 
-/// Splits `SOURCE@NEWNAME`; a file with `@` in its name, and an `@` before the host of a URL, are not split.
+/// Splits `SOURCE@NEWNAME`; a file with `@` in its name, and an `@` before the host of a URL, are
+/// not split.
 fn split_name(value: &str) -> (&str, Option<&str>) {
     match value.rsplit_once('@') {
         Some((source, name)) if !name.contains(['/', ':']) && !Path::new(value).exists() => {
@@ -210,10 +213,11 @@ fn has_ending(path: &Path, ending: &str) -> bool {
     path.extension().is_some_and(|end| end == ending)
 }
 
-/// Loads the definitions in `folders`, sorted by name; `selected` names those to run, `None` means all.
+/// Loads the definitions in `folders`, sorted by name; `selected` names those to run, `None` means
+/// all.
 ///
-/// An unreadable file fails the run only if it may contain a selected plugin: once all of them are found elsewhere, it
-/// is only logged, as are notes.
+/// An unreadable file fails the run only if it may contain a selected plugin: once all of them are
+/// found elsewhere, it is only logged, as are notes.
 pub(crate) fn search(folders: &[String], selected: Option<&[String]>) -> Result<Vec<Definition>> {
     let (mut definitions, mut broken) = (Vec::new(), Vec::new());
     for path in files(folders) {
@@ -272,8 +276,8 @@ pub(crate) fn select<'s, T>(
     missing.map_or(Ok(()), |name| Err(name))
 }
 
-/// The first definition in `folders` whose name, or file name, is `name`. Skips unreadable files, which may define
-/// other plugins.
+/// The first definition in `folders` whose name, or file name, is `name`. Skips unreadable files,
+/// which may define other plugins.
 fn named(folders: &[String], name: &str) -> Option<Loaded> {
     files(folders).into_iter().find_map(|path| {
         let is_file = path.file_stem().is_some_and(|stem| stem == name);
@@ -282,7 +286,8 @@ fn named(folders: &[String], name: &str) -> Option<Loaded> {
     })
 }
 
-/// Whether a selection means the plugin of that name: old configurations write `systemd_logs`, now an invalid name.
+/// Whether a selection means the plugin of that name: old configurations write `systemd_logs`, now
+/// an invalid name.
 pub(crate) fn is_selected(selected: &str, name: &str) -> bool {
     selected == name || with_hyphens(selected) == name
 }
@@ -292,8 +297,8 @@ fn with_hyphens(name: &str) -> String {
     name.replace('_', "-")
 }
 
-/// Every file with a known extension directly in the folders, once each; skips missing folders. The files of a
-/// mounted ConfigMap are links into `..data`.
+/// Every file with a known extension directly in the folders, once each; skips missing folders. The
+/// files of a mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
     let more = |folder: &String| (folder == HOME_FOLDERS[0]).then_some(HOME_FOLDERS[1]);
     let folders = folders
@@ -341,7 +346,8 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// The user's folder for finding plugins by name; none if the feature is disabled or the folder cannot be used.
+    /// The user's folder for finding plugins by name; none if the feature is disabled or the folder
+    /// cannot be used.
     pub(crate) fn by_name() -> Option<Self> {
         Self::is_on().then(Self::open)?.ok()
     }
@@ -414,7 +420,8 @@ impl Installed {
         load_installed(&self.existing(name)?)
     }
 
-    /// Writes a definition under a name and returns its path; a previous file is replaced atomically.
+    /// Writes a definition under a name and returns its path; a previous file is replaced
+    /// atomically.
     pub(crate) fn install(&self, name: &str, definition: &Definition) -> Result<PathBuf> {
         if !is_plain(name) {
             bail!("`{name}` cannot be the name of an installed plugin; use a name without `/`");

@@ -1,5 +1,5 @@
-//! How a suite of Ginkgo ended, according to the properties in its JUnit file: one that ran out of time lists the tests
-//! that it did not reach as skipped, like those that were not selected.
+//! How a suite of Ginkgo ended, according to the properties in its JUnit file: one that ran out of
+//! time lists the tests that it did not reach as skipped, like those that were not selected.
 
 use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
@@ -92,7 +92,8 @@ pub(super) struct SuiteEnd {
 }
 
 impl SuiteEnd {
-    /// Reads how the suite of a file ended; `None` if it ran to its end, which its first properties say.
+    /// Reads how the suite of a file ended; `None` if it ran to its end, which its first properties
+    /// say.
     pub(super) fn read(input: impl Read) -> Result<Option<Self>> {
         let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, input));
         let mut properties = SuiteProperties::default();
@@ -166,7 +167,8 @@ impl SuiteEnd {
         number(lexer, "time").is_some_and(|time| !time.is_zero())
     }
 
-    /// Whether a skipped test was selected and not reached: one that skipped itself has a reason in its message.
+    /// Whether a skipped test was selected and not reached: one that skipped itself has a reason in
+    /// its message.
     pub(super) fn cut_off(&self, name: &str, message: &str) -> bool {
         let Some(selection) = &self.selection else {
             return false;

@@ -1,6 +1,7 @@
 //! Reads `error.json`: why a result is missing, according to worker or aggregator.
 //!
-//! Formats values as Go prints them (`map[a:1 b:[x y]]`), since readers of the original expect that.
+//! Formats values as Go prints them (`map[a:1 b:[x y]]`), since readers of the original expect
+//! that.
 
 use std::io::Read;
 

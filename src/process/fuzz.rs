@@ -1,4 +1,5 @@
-//! Properties of results with arbitrary bytes; called by the fuzzers and, with their corpus, by a test.
+//! Properties of results with arbitrary bytes; called by the fuzzers and, with their corpus, by a
+//! test.
 
 use std::fs;
 use std::io::Read;

@@ -148,8 +148,8 @@ impl Unfinished {
     }
 }
 
-/// Adds the tests of a file to the current group, and what failed or did not end besides. After an error, previous tests
-/// are kept. `file` is the path for items that are not tests.
+/// Adds the tests of a file to the current group, and what failed or did not end besides. After an
+/// error, previous tests are kept. `file` is the path for items that are not tests.
 pub(crate) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> {
     let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let metered = Metered {
@@ -209,7 +209,8 @@ pub(crate) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> 
     Ok(())
 }
 
-/// Takes an event about a whole package: one that fails without a failed test did not build, or ended its process.
+/// Takes an event about a whole package: one that fails without a failed test did not build, or
+/// ended its process.
 fn package_event(
     event: GoTestEvent,
     outputs: &mut TestOutputs,

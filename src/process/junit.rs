@@ -1,7 +1,8 @@
 //! Converts JUnit files to items: suites, the suites inside them, and their tests.
 //!
-//! What a file claims about itself is compared with what was read: a suite that counts more tests or failures than it
-//! lists gets an item that says so, and so does one that did not succeed or ran out of time.
+//! What a file claims about itself is compared with what was read: a suite that counts more tests
+//! or failures than it lists gets an item that says so, and so does one that did not succeed or ran
+//! out of time.
 
 use std::io::{BufRead, BufReader, Read};
 use std::num::IntErrorKind;
@@ -26,8 +27,8 @@ const MAX_DEPTH: usize = 90;
 /// Attributes of a suite that count tests that may be missing in it.
 const NOT_RUN_COUNTS: [&str; 4] = ["skipped", "skip", "disabled", "ignored"];
 
-/// Sends the suites of a file with their tests to `visit`; on an error, those before it. `end` is how its suite ended,
-/// if that was early; `file` is its path for items that are not tests.
+/// Sends the suites of a file with their tests to `visit`; on an error, those before it. `end` is
+/// how its suite ended, if that was early; `file` is its path for items that are not tests.
 pub(super) fn read(
     input: impl Read,
     end: Option<&SuiteEnd>,
@@ -187,8 +188,9 @@ impl<R: BufRead> Reader<'_, '_, R> {
                 .unwrap_or_default()
         };
         let has = |name: &str| self.lexer.attribute(name).is_some();
-        // Ginkgo 1 names no suite and counts no errors. Excerpts of its files are in use, which list fewer tests than
-        // the whole had, so that only its number of failures is a claim.
+        // Ginkgo 1 names no suite and counts no errors. Excerpts of its files are in use, which
+        // list fewer tests than the whole had, so that only its number of failures is a
+        // claim.
         let is_ginkgo_1 =
             self.lexer.name() == "testsuite" && has("time") && !has("name") && !has("errors");
         let tests = match number("tests") {
@@ -205,8 +207,8 @@ impl<R: BufRead> Reader<'_, '_, R> {
         }
     }
 
-    /// Checks the attributes that the original reads as numbers. Error messages about unreadable files are the original's,
-    /// since they are part of the result.
+    /// Checks the attributes that the original reads as numbers. Error messages about unreadable
+    /// files are the original's, since they are part of the result.
     fn check_numbers(&self) -> Result<()> {
         for name in ["tests", "failures"] {
             check_number(&self.lexer, name, "strconv.ParseInt", |text| {

@@ -1,8 +1,9 @@
-//! Merges several launches of a plugin into one result: parallel parts, and further attempts at failed tests.
+//! Merges several launches of a plugin into one result: parallel parts, and further attempts at
+//! failed tests.
 //!
-//! A test framework lists every test in each of its files, including those that another part ran. So each test is
-//! taken once, from the part that ran it. A test that failed and passed in a later attempt is flaky; its details
-//! contain all attempts.
+//! A test framework lists every test in each of its files, including those that another part ran.
+//! So each test is taken once, from the part that ran it. A test that failed and passed in a later
+//! attempt is flaky; its details contain all attempts.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -37,7 +38,8 @@ pub(super) struct AttemptIndex {
 }
 
 impl AttemptIndex {
-    /// Reads the files of parts and attempts. Logs those that cannot be read; the tree also reports its own.
+    /// Reads the files of parts and attempts. Logs those that cannot be read; the tree also reports
+    /// its own.
     pub(super) fn read(dir: &Path, rules: &ReadingRules) -> Result<Self> {
         let mut index = Self::default();
         let mut left = MAX_INDEX_BYTES;
@@ -94,7 +96,8 @@ impl AttemptIndex {
     }
 }
 
-/// Passes the tests that ran, according to the files of one source, to `take` until `left` bytes are used.
+/// Passes the tests that ran, according to the files of one source, to `take` until `left` bytes
+/// are used.
 fn each(
     dir: &Path,
     source: &str,

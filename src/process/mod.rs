@@ -1,7 +1,8 @@
 //! Converts all files and error reports of a plugin to its `sonobuoy_results.yaml`.
 //!
-//! An unreadable file becomes one item with the reason, and so does an expected result without files; neither fails
-//! the whole. Memory is bounded for any input, time by [`ReadingRules::limit`].
+//! An unreadable file becomes one item with the reason, and so does an expected result without
+//! files; neither fails the whole. Memory is bounded for any input, time by
+//! [`ReadingRules::limit`].
 
 mod ending;
 mod failure;
@@ -44,7 +45,8 @@ const ERROR_LIMIT: u64 = 16 << 20;
 /// Maximum size of a manual result that is held in memory: one with anchors, and one in JSON.
 const EXPANDED_LIMIT: u64 = 4 << 20;
 
-/// Maximum size of one node's part of the tree, if there are several nodes; 20,000 tests take 5 MiB.
+/// Maximum size of one node's part of the tree, if there are several nodes; 20,000 tests take 5
+/// MiB.
 const MAX_NODE_BYTES: u64 = 64 << 20;
 
 /// Maximum unreadable files of a plugin named in the log: each node often has the same problem.
@@ -88,8 +90,8 @@ pub(crate) struct ReadingRules {
     pub parts: Vec<String>,
     /// Sibling folders with further attempts at failed tests, in order.
     pub attempts: Vec<String>,
-    /// Name of the interrupted run that this one resumes, and its finished tests with their errors, empty for passed
-    /// ones.
+    /// Name of the interrupted run that this one resumes, and its finished tests with their
+    /// errors, empty for passed ones.
     pub resumed: (String, BTreeMap<String, String>),
     /// Expected results of the plugin and its parts.
     pub expected: Vec<Expected>,
@@ -159,15 +161,15 @@ pub(crate) struct PluginOutcome {
     pub status: String,
     /// Number of items without children by status.
     pub counts: BTreeMap<String, u64>,
-    /// Outcomes by node, for a plugin that runs on each: a node that also reported an error appears twice. With parts
-    /// or further attempts, outcomes of these.
+    /// Outcomes by node, for a plugin that runs on each: a node that also reported an error
+    /// appears twice. With parts or further attempts, outcomes of these.
     pub nodes: Vec<(String, PluginOutcome)>,
     /// Expected results without files.
     pub missing: usize,
 }
 
-/// Reads `results/` and `errors/` of a plugin and its parts, and writes `sonobuoy_results.yaml` into the plugin's
-/// folder.
+/// Reads `results/` and `errors/` of a plugin and its parts, and writes `sonobuoy_results.yaml`
+/// into the plugin's folder.
 pub(crate) fn process(dir: &Path, rules: &ReadingRules) -> Result<PluginOutcome> {
     let path = dir.join(TREE);
     let index = AttemptIndex::read(dir, rules)?;
@@ -234,8 +236,8 @@ impl PluginOutcome {
         }
     }
 
-    /// The outcome of a node or part of this name: the worst, since a node whose results are there and have failed all
-    /// the same is listed twice.
+    /// The outcome of a node or part of this name: the worst, since a node whose results are there
+    /// and have failed all the same is listed twice.
     pub(crate) fn of_node(&self, name: &str) -> Option<&Self> {
         let outcomes = self
             .nodes
@@ -346,7 +348,8 @@ struct TreeBuilder<'a> {
     rules: &'a ReadingRules,
     index: &'a AttemptIndex,
     tree: Tree,
-    /// Each node with its status, in a tree without custom statuses and in one with them, and its counts.
+    /// Each node with its status, in a tree without custom statuses and in one with them, and its
+    /// counts.
     nodes: Vec<(String, [String; 2], BTreeMap<String, u64>)>,
     parts: Vec<(String, PluginOutcome)>,
     /// End of the current node's part in the tree.
@@ -424,8 +427,8 @@ impl TreeBuilder<'_> {
         Ok(())
     }
 
-    /// Adds an item for each result of `plugin`, or only that of `node`, of which something could not be kept: what is
-    /// missing may have failed.
+    /// Adds an item for each result of `plugin`, or only that of `node`, of which something could
+    /// not be kept: what is missing may have failed.
     fn dropped(&mut self, plugin: &str, node: Option<&str>) -> Result<()> {
         let rules = self.rules;
         let meant =
@@ -501,7 +504,8 @@ impl TreeBuilder<'_> {
         Ok(())
     }
 
-    /// Reads all files below a folder of results or errors that match. Returns the reason if that is no file of a result.
+    /// Reads all files below a folder of results or errors that match. Returns the reason if that
+    /// is no file of a result.
     fn folder(&mut self, folder: &Path) -> Result<Option<String>> {
         let is_error = folder.starts_with(ERRORS);
         let files = self.files.list(folder)?;
@@ -636,7 +640,8 @@ impl TreeBuilder<'_> {
         Ok(())
     }
 
-    /// Copies a manual result: everything but the name and meta of its root, which describe the file.
+    /// Copies a manual result: everything but the name and meta of its root, which describe the
+    /// file.
     fn manual(&mut self, path: &Path, typed: &Item) -> Result<()> {
         let mark = self.tree.mark();
         let mut head = Vec::new();

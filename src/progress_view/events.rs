@@ -1,9 +1,9 @@
 //! What is new in a scene, as lines for display or as JSON events, one per line. Pure.
 //!
-//! An event has `time`, `event` and `elapsed` (whole seconds). `state` has `title`, `state` and, at the end, `product`;
-//! `task` has `name`, `unit`, `done`, `total`, `failed`, `over`, and `steps`, `note`, `result` where there are some; `trouble`
-//! has `task`, `places`, `cause`; `alive` has nothing more;
-//! `archive`, without `elapsed`, has `path`. Fields are only ever added.
+//! An event has `time`, `event` and `elapsed` (whole seconds). `state` has `title`, `state` and, at
+//! the end, `product`; `task` has `name`, `unit`, `done`, `total`, `failed`, `over`, and `steps`,
+//! `note`, `result` where there are some; `trouble` has `task`, `places`, `cause`; `alive` has
+//! nothing more; `archive`, without `elapsed`, has `path`. Fields are only ever added.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -176,7 +176,8 @@ impl Scene {
         true
     }
 
-    /// A run as one task among several: its results, and the steps of its first plugin that is at work.
+    /// A run as one task among several: its results, and the steps of its first plugin that is at
+    /// work.
     pub(crate) fn as_task(&self, name: &str) -> Task {
         let sum = |of: fn(&Task) -> u64| self.tasks.iter().map(of).fold(0, u64::saturating_add);
         let working = self.tasks.iter().find(|task| !task.over);

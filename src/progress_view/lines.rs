@@ -1,7 +1,7 @@
 //! The lines of a board: a scene, its times and the size of a window in, lines that fit out. Pure.
 //!
-//! What does not fit is omitted, least important first: notes, bars, units, finished tasks, troubles. The line that
-//! names what is waited for always remains.
+//! What does not fit is omitted, least important first: notes, bars, units, finished tasks,
+//! troubles. The line that names what is waited for always remains.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -29,8 +29,8 @@ const GOOD: u8 = 32;
 const BAD: u8 = 31;
 const FAINT: u8 = 2;
 
-/// Splits `left` lines between tasks and troubles: tasks come first, but troubles always get some, plus the
-/// remainder.
+/// Splits `left` lines between tasks and troubles: tasks come first, but troubles always get some,
+/// plus the remainder.
 fn shares(left: usize, tasks: usize, troubles: usize) -> (usize, usize) {
     let wanted = troubles.min(left / 3);
     let tasks = tasks.min(left - wanted);
@@ -47,7 +47,8 @@ pub(super) struct BoardTerminal {
 }
 
 impl BoardTerminal {
-    /// This terminal; a column and a row of the window remain free, to avoid wrapping and scrolling.
+    /// This terminal; a column and a row of the window remain free, to avoid wrapping and
+    /// scrolling.
     pub(super) fn here() -> Self {
         let Size { columns, rows } = live::size();
         Self {
@@ -215,7 +216,8 @@ impl BoardTerminal {
         broken(&shortened, self.width, MAX_TROUBLE_LINES)
     }
 
-    /// Segments in proportion to what is done well, has failed and is open; one failure is visible among many.
+    /// Segments in proportion to what is done well, has failed and is open; one failure is visible
+    /// among many.
     fn bar(
         &self,
         Steps {

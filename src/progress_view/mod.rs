@@ -1,10 +1,11 @@
 //! Live progress: on a terminal a board redrawn in place, else a line per change or JSON events.
 //!
-//! Owns the presentation and its rate: at most ten redraws per second, never more lines than the window has; at most
-//! one change per second, and a heartbeat every minute. Progress is passed in as a [`Scene`], a plain value; `lines`
-//! turns it into the board and `events` into lines and JSON, both pure. Does not know where a scene comes from
-//! (except for the status of a run, which [`of_run`] converts), never writes to standard output by itself, and does
-//! not decide whether to draw a board: `cli` does. Names of tasks and causes of troubles are untrusted; all drawn
+//! Owns the presentation and its rate: at most ten redraws per second, never more lines than the
+//! window has; at most one change per second, and a heartbeat every minute. Progress is passed in
+//! as a [`Scene`], a plain value; `lines` turns it into the board and `events` into lines and JSON,
+//! both pure. Does not know where a scene comes from (except for the status of a run, which
+//! [`of_run`] converts), never writes to standard output by itself, and does not decide whether to
+//! draw a board: `cli` does. Names of tasks and causes of troubles are untrusted; all drawn
 //! text has passed through `base::visible`. Starts the thread `board`, and joins it.
 
 use std::collections::HashMap;
@@ -307,8 +308,8 @@ impl Task {
             .unwrap_or(self.own())
     }
 
-    /// Estimated time left at the current rate, for steps that run one after the other; at the rate of an earlier run
-    /// until enough steps were seen.
+    /// Estimated time left at the current rate, for steps that run one after the other; at the rate
+    /// of an earlier run until enough steps were seen.
     fn left(&self, first: u64, took: Duration) -> Option<Duration> {
         let least = if self.unit == Unit::Bytes { 2 } else { 30 };
         let Steps {

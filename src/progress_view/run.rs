@@ -142,8 +142,8 @@ fn lasting(what: &str, since: Option<SystemTime>) -> String {
     }
 }
 
-/// Steps of one entry, failed ones included: from the result, else from its progress. A result joined with those of
-/// other parts counts more than this entry.
+/// Steps of one entry, failed ones included: from the result, else from its progress. A result
+/// joined with those of other parts counts more than this entry.
 fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
     let progress = entry.progress.as_deref()?;
     let whole = |number: i64| u64::try_from(number).unwrap_or(0);

@@ -1,11 +1,13 @@
-//! Queries kubelets about themselves, through the API server, and keeps their state during a snapshot.
+//! Queries kubelets about themselves, through the API server, and keeps their state during a
+//! snapshot.
 //!
-//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that refuses one query still
-//! gets the others; a silent or unreachable node does not.
+//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that
+//! refuses one query still gets the others; a silent or unreachable node does not.
 //!
-//! A kubelet that is silent, or unreachable according to the API server, is not queried again, neither for logs nor about
-//! the host. After the time limit of the snapshot, responsive kubelets are still queried, and new ones as long as most
-//! respond. Skipped queries are reported once per node.
+//! A kubelet that is silent, or unreachable according to the API server, is not queried again,
+//! neither for logs nor about the host. After the time limit of the snapshot, responsive kubelets
+//! are still queried, and new ones as long as most respond. Skipped queries are reported once per
+//! node.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -25,7 +27,8 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 pub(super) const UNREACHABLE: &[u16] = &[500, 502, 504];
 /// Maximum consecutive failures of a kubelet that has responded before.
 const FAILURES: u32 = 2;
-/// After the time of the snapshot, at most one in this many may be silent for new kubelets to be queried.
+/// After the time of the snapshot, at most one in this many may be silent for new kubelets to be
+/// queried.
 const SHARE: usize = 4;
 
 /// Time limits of a snapshot.
@@ -39,7 +42,8 @@ pub(super) struct SnapshotDeadlines {
 }
 
 impl SnapshotDeadlines {
-    /// From now: `limit`, plus a tenth of the run's own limit for responsive kubelets. 0 means no limit.
+    /// From now: `limit`, plus a tenth of the run's own limit for responsive kubelets. 0 means no
+    /// limit.
     pub(super) fn new(limit: Duration, run: Duration) -> Option<Self> {
         let due = Instant::now().checked_add(limit)?;
         (!limit.is_zero()).then_some(Self {
@@ -62,8 +66,8 @@ struct KnownKubelets {
     numbers: Numbers,
 }
 
-/// The numbers of kubelets that were queried and are silent: a large cluster has a hundred thousand queries, each of which
-/// compares them.
+/// The numbers of kubelets that were queried and are silent: a large cluster has a hundred thousand
+/// queries, each of which compares them.
 #[derive(Default)]
 struct Numbers {
     tried: usize,
@@ -111,8 +115,8 @@ impl Kubelets {
         });
     }
 
-    /// Records a failed query; returns whether the kubelet counts as silent from now on. In that case the failure is
-    /// reported with the skipped queries.
+    /// Records a failed query; returns whether the kubelet counts as silent from now on. In that
+    /// case the failure is reported with the skipped queries.
     pub(super) fn failed(&self, node: &str, error: &Error) -> bool {
         let unreachable = matches!(error, Error::Transport { .. } | Error::Stopped)
             || error.code().is_some_and(|code| UNREACHABLE.contains(&code));
@@ -209,7 +213,8 @@ pub(super) fn fetch_host(
         }
         Err(error) => failed("configz", &error)?,
     }
-    // Only the status matters, and that of an unhealthy node is valid too; missing permissions are not.
+    // Only the status matters, and that of an unhealthy node is valid too; missing permissions are
+    // not.
     let healthz = client.text(&ask("healthz"), MAX_TEXT_BYTES).map(|_| 200);
     match healthz.or_else(|error| {
         error

@@ -1,7 +1,7 @@
 //! Pod logs: selects them, and streams each into its file.
 //!
-//! Owns `podlogs/<namespace>/<pod>/logs/<container>.txt` and all settings in `Limits.PodLogs`. Init and ephemeral
-//! containers are included. Lines that look like errors are counted on the way.
+//! Owns `podlogs/<namespace>/<pod>/logs/<container>.txt` and all settings in `Limits.PodLogs`. Init
+//! and ephemeral containers are included. Lines that look like errors are counted on the way.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -26,12 +26,14 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 const LOG_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_LOG_BYTES: u64 = 1 << 30;
 
-/// The kubelet's response for a container that has not started yet as far as it knows, and how often to try again.
+/// The kubelet's response for a container that has not started yet as far as it knows, and how
+/// often to try again.
 const NOT_STARTED: u16 = 400;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const LOOKS: usize = 3;
 
-/// Selects the pods whose logs to read: all in these namespaces, and those that a selector of fields matches.
+/// Selects the pods whose logs to read: all in these namespaces, and those that a selector of
+/// fields matches.
 pub(super) struct PodSelection(Vec<(Regex, Selector)>);
 
 /// A log to fetch.
@@ -86,8 +88,9 @@ impl PodSelection {
         }
     }
 
-    /// Finds the pods, and creates a query for each container. Pods of a few namespaces are listed individually, of more at
-    /// once; without permission to list all, the known ones are listed.
+    /// Finds the pods, and creates a query for each container. Pods of a few namespaces are listed
+    /// individually, of more at once; without permission to list all, the known ones are
+    /// listed.
     pub(super) fn tasks(
         &self,
         query: &Query<'_>,
@@ -149,7 +152,8 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
         let state = known
             .find(|state| state["name"] == *container)
             .unwrap_or(&Value::Null);
-        // A container that was never restarted has no earlier log; one that never ran has none at all.
+        // A container that was never restarted has no earlier log; one that never ran has none at
+        // all.
         let restarted = state["restartCount"].as_u64().unwrap_or_default() > 0;
         let waiting = &state["state"]["waiting"];
         // The cluster's view is seconds old: a quick plugin may have finished in the meantime.

@@ -1,9 +1,11 @@
-//! The snapshot of the cluster: every object that can be listed, pod logs, what nodes and the server say about themselves.
+//! The snapshot of the cluster: every object that can be listed, pod logs, what nodes and the
+//! server say about themselves.
 //!
-//! Owns what to query, the files with the answers, and the records of what could not be retrieved. A failing group, node
-//! or log never stops the rest: it is recorded, and only a folder that is not writable ends a snapshot. Knows nothing
-//! about plugins or archives: it fills a folder. Threads: [`WORKERS`], which take one query after the other, and one that
-//! waits for the end of the time; the client limits the rate.
+//! Owns what to query, the files with the answers, and the records of what could not be retrieved.
+//! A failing group, node or log never stops the rest: it is recorded, and only a folder that is not
+//! writable ends a snapshot. Knows nothing about plugins or archives: it fills a folder. Threads:
+//! [`WORKERS`], which take one query after the other, and one that waits for the end of the time;
+//! the client limits the rate.
 
 mod kubelets;
 mod logs;
@@ -36,11 +38,12 @@ pub(crate) use redact::Redactor;
 
 /// Concurrent queries; the client's rate limit protects the server.
 pub(crate) const WORKERS: usize = 16;
-/// Time limit for retries of a query: enough for a server to restart, while a permanently missing one must not delay
-/// the rest.
+/// Time limit for retries of a query: enough for a server to restart, while a permanently missing
+/// one must not delay the rest.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(15);
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
-/// Maximum length of a name before it is shortened; file systems allow 255 bytes including the extension.
+/// Maximum length of a name before it is shortened; file systems allow 255 bytes including the
+/// extension.
 const MAX_NAME_BYTES: usize = 200;
 /// Maximum size of responses held in memory: versions, groups, settings of a kubelet.
 const MAX_TEXT_BYTES: u64 = 16 << 20;
@@ -450,7 +453,8 @@ impl Health {
     }
 }
 
-/// Converts a name from the cluster to a file name: unchanged unless it could lead to another folder.
+/// Converts a name from the cluster to a file name: unchanged unless it could lead to another
+/// folder.
 fn component(name: &str) -> String {
     let plain = |c: char| !c.is_control() && !matches!(c, '/' | '\\' | '%');
     if name.len() <= MAX_NAME_BYTES && !matches!(name, "" | "." | "..") && name.chars().all(plain) {

@@ -1,12 +1,14 @@
-//! The objects of the cluster: what to query, and one kind after the other, listed in pages and streamed into files.
+//! The objects of the cluster: what to query, and one kind after the other, listed in pages and
+//! streamed into files.
 //!
-//! Owns the meaning of `Resources`: none means everything but secrets, an entry names a plural (`pods`), a plural with
-//! its group (`deployments.apps`), a group (`apps`), a group and version (`apps/v1`) or a kind (`Pod`). Kinds of different
-//! groups that share a plural are all included.
+//! Owns the meaning of `Resources`: none means everything but secrets, an entry names a plural
+//! (`pods`), a plural with its group (`deployments.apps`), a group (`apps`), a group and version
+//! (`apps/v1`) or a kind (`Pod`). Kinds of different groups that share a plural are all included.
 //!
-//! Owns the layout `resources/cluster/…` and `resources/ns/<namespace>/…`, one file per kind and namespace. Holds one object
-//! at a time. Every server that uses etcd returns the objects of a kind sorted by namespace, so only one file is open; a
-//! server that mixes namespaces costs reopening files, not memory.
+//! Owns the layout `resources/cluster/…` and `resources/ns/<namespace>/…`, one file per kind and
+//! namespace. Holds one object at a time. Every server that uses etcd returns the objects of a kind
+//! sorted by namespace, so only one file is open; a server that mixes namespaces costs reopening
+//! files, not memory.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
@@ -25,7 +27,8 @@ use base::at::At as _;
 use base::json::json;
 use base::kube::{Discovery, Error, Object as _, Resource, Selector, forget_managers};
 
-/// Maximum namespaces queried individually; more are queried at once, dropping other namespaces' objects.
+/// Maximum namespaces queried individually; more are queried at once, dropping other namespaces'
+/// objects.
 pub(super) const MAX_SEPARATE_NAMESPACES: usize = 5;
 /// Maximum namespaces named that refuse a list.
 const MAX_REFUSED_NAMED: usize = 10;
@@ -42,8 +45,8 @@ pub(super) struct QueryPlan {
     pub logs: bool,
 }
 
-/// Makes the plan, and a folder for each namespace that matches; `Err` only if the server is not reachable at all, or the
-/// folder not writable.
+/// Makes the plan, and a folder for each namespace that matches; `Err` only if the server is not
+/// reachable at all, or the folder not writable.
 pub(super) fn plan(
     query: &Query<'_>,
     wanted: &Regex,
@@ -175,7 +178,8 @@ fn select(
     listable.into_iter().filter(is_wanted).cloned().collect()
 }
 
-/// Whether an entry of `Resources` matches this kind. Secrets are only matched by name, never by their group.
+/// Whether an entry of `Resources` matches this kind. Secrets are only matched by name, never by
+/// their group.
 fn names(entry: &str, resource: &Resource) -> bool {
     let group: &str = &resource.group;
     let by_name = entry == resource.plural
@@ -314,7 +318,8 @@ impl Listing {
             .as_ref()
             .map(|meta| meta.version.clone())
             .unwrap_or_default();
-        // The first part of an interrupted list is worth keeping; the error says that it is incomplete.
+        // The first part of an interrupted list is worth keeping; the error says that it is
+        // incomplete.
         files.finish(&version)?;
         listed?;
         Ok(answer)

@@ -1,11 +1,12 @@
-//! Common causes of failures, and their remedies; among them images that nodes cannot pull: the conformance image without
-//! internet access, and images in no registry, such as this program's own before it is pushed.
+//! Common causes of failures, and their remedies; among them images that nodes cannot pull: the
+//! conformance image without internet access, and images in no registry, such as this program's own
+//! before it is pushed.
 
 use super::{MAX_TEXT_BYTES, without_source};
 use base::visible::head;
 
-/// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The first match counts, so specific
-/// causes precede general ones.
+/// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The
+/// first match counts, so specific causes precede general ones.
 const KNOWN: &[(&str, &[&str])] = &[
     // A result cannot be read.
     (
@@ -282,7 +283,8 @@ fn ways_to_load(image: &str, before: &str, between: &str) -> String {
     )
 }
 
-/// The remedy for a missing image known to this program, unless the node's error is likely temporary.
+/// The remedy for a missing image known to this program, unless the node's error is likely
+/// temporary.
 pub(crate) fn missing_image(image: &str, said: &str) -> Option<String> {
     if is_local_image(image) {
         return Some(ways_to_load(image, " ", "; "));

@@ -11,8 +11,8 @@ use base::Joined as _;
 /// Ports from here on are assigned by the system, and masked.
 const EPHEMERAL: u32 = 10_000;
 
-/// Tokens, the first match counts: numbers that matter after such a word; times; UUIDs; hashes; addresses and words, each with
-/// its port.
+/// Tokens, the first match counts: numbers that matter after such a word; times; UUIDs; hashes;
+/// addresses and words, each with its port.
 static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
     const HOST: &str = concat!(
         r"(?:(?<ip>\b\d{1,3}(?:\.\d{1,3}){3}\b|H(?::H){7}\b|H(?::H)*::(?:H(?::H)*)?\b|::H(?::H)*\b)",

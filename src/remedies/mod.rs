@@ -1,8 +1,9 @@
 //! Groups failures by cause, and knows the remedies of common ones.
 //!
-//! Pure: texts in, values out. Owns the masking (numbers, addresses, identifiers, times, names of nodes), the choice of a
-//! failure's significant line, the table of remedies, why a run failed as a whole, and a worker's message about an
-//! unreachable aggregator. Does not know the origin or the display of texts.
+//! Pure: texts in, values out. Owns the masking (numbers, addresses, identifiers, times, names of
+//! nodes), the choice of a failure's significant line, the table of remedies, why a run failed as a
+//! whole, and a worker's message about an unreachable aggregator. Does not know the origin or the
+//! display of texts.
 
 mod known;
 mod mask;
@@ -34,7 +35,8 @@ const MAX_CAUSES: usize = 2_000;
 const MAX_TEXT_BYTES: usize = 64 << 10;
 const MAX_TEXT_LINES: usize = 400;
 
-/// Maximum causes kept of a run that failed as a whole, by descending number of results, and in a report.
+/// Maximum causes kept of a run that failed as a whole, by descending number of results, and in a
+/// report.
 const MAX_REASONS: usize = 20;
 const MAX_TOLD: usize = 3;
 
@@ -255,7 +257,8 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Removes a repetition from a line, as in files with a message beside the text that begins with it.
+/// Removes a repetition from a line, as in files with a message beside the text that begins with
+/// it.
 fn once(line: &str) -> &str {
     let doubled = ["", "[FAILED] ", "Error: "].iter().find_map(|between| {
         let half = line.len().checked_sub(between.len() + 1)? / 2;
@@ -270,8 +273,9 @@ fn once(line: &str) -> &str {
 /// Announces the output of a program that crashed, whose last line says why.
 const LAST_OUTPUT: &str = "its last output:";
 
-/// The lines of a failure that are not blank, from the significant one: the first with a known cause, else the first that is
-/// not a bare location. The last line of a crashed program's output follows what announces the output.
+/// The lines of a failure that are not blank, from the significant one: the first with a known
+/// cause, else the first that is not a bare location. The last line of a crashed program's output
+/// follows what announces the output.
 fn significant(text: &str) -> impl Iterator<Item = &str> {
     let text = head(text, MAX_TEXT_BYTES);
     let mut lines: Vec<_> = text
@@ -302,7 +306,8 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
     lines.into_iter().skip(first)
 }
 
-/// Whether each line quotes source code: the indented ones below a location in the traceback of Python.
+/// Whether each line quotes source code: the indented ones below a location in the traceback of
+/// Python.
 fn quoted_source(lines: &[&str]) -> Vec<bool> {
     let mut is_below_location = false;
     lines
@@ -405,7 +410,8 @@ impl Why {
         }
     }
 
-    /// Formats for display: the outcome, the causes by count, each with its remedy, and the first event.
+    /// Formats for display: the outcome, the causes by count, each with its remedy, and the first
+    /// event.
     pub(crate) fn sentences(&self) -> Vec<String> {
         let mut told = vec![match self.results {
             1 => "The run failed as a whole: its only result did not arrive.".to_owned(),
@@ -465,7 +471,8 @@ mod tests {
                 "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: connection refused",
                 "Get \"https://<ip>:443/api\": dial tcp <ip>:443: connect: connection refused",
             ),
-            // A crashed program: the last line says why, and source code that it quotes means nothing.
+            // A crashed program: the last line says why, and source code that it quotes means
+            // nothing.
             (
                 "container `c` ended and left no result; its last output:\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    fail(\"timed out waiting\")\nKeyError: 'URL'",
                 "container `c` ended and left no result; its last output: KeyError: 'URL'",

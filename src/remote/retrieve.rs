@@ -1,8 +1,9 @@
 //! Retrieves the archives of a run: counted, verified, and renamed only when they are complete.
 //!
-//! Two sources: the aggregator's container, which sends a gzip tar of its archives through the API server, and the run's status
-//! service, which sends the archive itself and is asked if the cluster is unreachable or forbids commands in pods. A broken
-//! stream resumes where it ended; the original's aggregator cannot resume, and sends everything again. Starts no thread.
+//! Two sources: the aggregator's container, which sends a gzip tar of its archives through the API
+//! server, and the run's status service, which sends the archive itself and is asked if the cluster
+//! is unreachable or forbids commands in pods. A broken stream resumes where it ended; the
+//! original's aggregator cannot resume, and sends everything again. Starts no thread.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,14 +32,15 @@ use base::{clock, logger, small, sys, visible};
 const IDLE_LIMIT: u32 = 6;
 /// Maximum complete transfers, if the stream cannot resume or the content is wrong.
 const MAX_TRANSFERS: u32 = 6;
-/// A run has one archive; a volume claim may hold those of many runs. The total limit depends on the bytes received.
+/// A run has one archive; a volume claim may hold those of many runs. The total limit depends on
+/// the bytes received.
 const LIMITS: Limits = Limits {
     entries: 1_000,
     total: u64::MAX,
     file: u64::MAX,
 };
-/// Maximum ratio of unpacked to received bytes, beyond an initial allowance: archives are compressed already, so a
-/// higher one is an attempt to fill the disk.
+/// Maximum ratio of unpacked to received bytes, beyond an initial allowance: archives are
+/// compressed already, so a higher one is an attempt to fill the disk.
 const MAX_RATIO: u64 = 16;
 const MAX_START_BYTES: u64 = 64 << 20;
 /// Maximum size of the packed seals of a directory's archives.
@@ -178,7 +180,8 @@ impl Retrieval<'_> {
         }
     }
 
-    /// Fetches all archives from the aggregator's container, or the current files of an unfinished run.
+    /// Fetches all archives from the aggregator's container, or the current files of an unfinished
+    /// run.
     fn by_container(
         &self,
         aggregator: &Aggregator<'_>,
@@ -378,7 +381,8 @@ impl Retrieval<'_> {
         Ok(self.settle(vec![(name.to_owned(), file)], &seals)?)
     }
 
-    /// Repeats `attempt`, each from the offset that the previous one reached, until one is complete; returns the number of bytes.
+    /// Repeats `attempt`, each from the offset that the previous one reached, until one is
+    /// complete; returns the number of bytes.
     fn resume(
         &self,
         stop: &Stop,
@@ -421,7 +425,8 @@ impl Retrieval<'_> {
         }
     }
 
-    /// Checks the seals of archives, then renames all files, or none if one of them cannot be renamed.
+    /// Checks the seals of archives, then renames all files, or none if one of them cannot be
+    /// renamed.
     fn settle(
         &self,
         received: Vec<Received>,
@@ -451,7 +456,8 @@ impl Retrieval<'_> {
         archives.into_iter().map(PartialFile::commit).collect()
     }
 
-    /// Reports the check of an archive's seal; fails if it is wrong, or missing where one is required.
+    /// Reports the check of an archive's seal; fails if it is wrong, or missing where one is
+    /// required.
     fn judge(&self, name: &str, file: &PartialFile, seal: Option<&Seal>) -> Result<()> {
         let file = SealedFile {
             name,
@@ -480,8 +486,8 @@ impl Retrieval<'_> {
         Ok(())
     }
 
-    /// The authority of the run that is being retrieved: the one that is known here, that of the credentials, or the one that
-    /// its cluster publishes.
+    /// The authority of the run that is being retrieved: the one that is known here, that of the
+    /// credentials, or the one that its cluster publishes.
     fn authority(&self, run: &str) -> Option<KnownAuthority> {
         let authorities = Authorities::of_user().ok();
         let known = authorities
@@ -581,7 +587,8 @@ impl PartialFile {
         Ok(())
     }
 
-    /// Whether the same content has that name already; fails if something else has it, unless it is replaced.
+    /// Whether the same content has that name already; fails if something else has it, unless it is
+    /// replaced.
     fn exists(&self) -> Result<bool> {
         let path = self.path();
         let Some(about) = path.symlink_metadata().ok().filter(|_| !self.force) else {
@@ -608,7 +615,8 @@ impl PartialFile {
     }
 }
 
-/// Joins `name` to `folder` as Go does: an absolute name is below it, too, and `..` removes the component before it.
+/// Joins `name` to `folder` as Go does: an absolute name is below it, too, and `..` removes the
+/// component before it.
 fn joined(folder: &Path, name: &str) -> PathBuf {
     let mut path = folder.to_owned();
     for part in name.split('/') {
@@ -623,7 +631,8 @@ fn joined(folder: &Path, name: &str) -> PathBuf {
     path
 }
 
-/// The status of every node, which the aggregator keeps on its disk if the annotation of its pod cannot hold it.
+/// The status of every node, which the aggregator keeps on its disk if the annotation of its pod
+/// cannot hold it.
 pub(crate) fn whole_status(client: &kube::Client, namespace: &str) -> Result<status::Run> {
     let pod = state::find(client, namespace)?.context("the aggregator no longer exists")?;
     let aggregator = Aggregator {
@@ -703,8 +712,8 @@ fn finished(run: &status::Run) -> String {
     }
 }
 
-/// Safe local name of an archive: no path, not hidden, nothing that a shell or a program interprets. Names from old
-/// aggregators start with `./`.
+/// Safe local name of an archive: no path, not hidden, nothing that a shell or a program
+/// interprets. Names from old aggregators start with `./`.
 fn archive_name(sent: &str) -> Option<&str> {
     let name = sent.strip_prefix("./").unwrap_or(sent);
     let plain = name
@@ -769,8 +778,9 @@ mod tests {
     /// The name of an archive of run `r`.
     const NAMED: &str = "202401010000_sonobuoy_r.tar.gz";
 
-    /// Fetches where commands are forbidden, from a service that sends `content`, truncating this many responses
-    /// first, and announces this digest; returns the files in the directory afterwards.
+    /// Fetches where commands are forbidden, from a service that sends `content`, truncating this
+    /// many responses first, and announces this digest; returns the files in the directory
+    /// afterwards.
     fn fetch(
         content: &[u8],
         cuts: u64,

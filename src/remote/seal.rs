@@ -1,9 +1,11 @@
-//! Checks an archive against its seal, and the seal against its run: the only check, for every command.
+//! Checks an archive against its seal, and the seal against its run: the only check, for every
+//! command.
 //!
-//! Keeps the certificates of runs' authorities for that: one file for each run in the user's directory,
-//! `~/.sonobuoy/authorities` or below `$SONOBUOY_DIR`, with the server from which it was learned. A
-//! certificate is learned only for the run that this machine starts or retrieves, and the first one is
-//! final. If the identifier of a run is derived from its authority's key, no other can be learned.
+//! Keeps the certificates of runs' authorities for that: one file for each run in the user's
+//! directory, `~/.sonobuoy/authorities` or below `$SONOBUOY_DIR`, with the server from which it was
+//! learned. A certificate is learned only for the run that this machine starts or retrieves, and
+//! the first one is final. If the identifier of a run is derived from its authority's key, no other
+//! can be learned.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read as _, Write as _};
@@ -72,7 +74,8 @@ impl SealedFile<'_> {
     }
 }
 
-/// Checks an archive against its seal: its run, size and digest, and the signature if the authority is known.
+/// Checks an archive against its seal: its run, size and digest, and the signature if the authority
+/// is known.
 pub(crate) fn check(
     seal: &Seal,
     file: &SealedFile,
@@ -146,8 +149,8 @@ pub(crate) fn is_beside(archive: &Path) -> bool {
     layout::seal(archive).iter().any(|part| part.exists())
 }
 
-/// Checks a file against the seal next to it, with the certificate in `authority` or the stored one; checks only size
-/// and digest without a certificate or if `digest_only`.
+/// Checks a file against the seal next to it, with the certificate in `authority` or the stored
+/// one; checks only size and digest without a certificate or if `digest_only`.
 pub(crate) fn check_file(
     archive: &Path,
     authority: Option<&Path>,
@@ -262,8 +265,8 @@ impl Authorities {
         config::is_run(run).then(|| self.folder.join(format!("{run}.pem")))
     }
 
-    /// Stores the certificate of a run that was learned from `server`. Fails if it cannot be that of the run, or if a
-    /// different one is stored already.
+    /// Stores the certificate of a run that was learned from `server`. Fails if it cannot be that
+    /// of the run, or if a different one is stored already.
     pub(crate) fn keep(&self, run: &str, certificate: &str, server: &str) -> Result<()> {
         let path = self
             .path(run)
@@ -293,8 +296,9 @@ impl Authorities {
         write().at("cannot keep the authority's certificate in", &path)
     }
 
-    /// Stores the certificate of a run that was just started, as [`Self::learn`] does: its aggregator publishes it at
-    /// startup. The wait is short, since `retrieve` looks for it again.
+    /// Stores the certificate of a run that was just started, as [`Self::learn`] does: its
+    /// aggregator publishes it at startup. The wait is short, since `retrieve` looks for it
+    /// again.
     pub(crate) fn learn_soon(
         &self,
         client: &Client,
@@ -315,9 +319,10 @@ impl Authorities {
         }
     }
 
-    /// Stores the certificate of `run` if it is the one that is published in the namespace; returns the run whose
-    /// certificate is stored now. If the aggregator chooses the identifier (`None`), it must be derived from the authority's key, so
-    /// that the certificate cannot be that of another run. Never delays a command for long.
+    /// Stores the certificate of `run` if it is the one that is published in the namespace; returns
+    /// the run whose certificate is stored now. If the aggregator chooses the identifier
+    /// (`None`), it must be derived from the authority's key, so that the certificate cannot be
+    /// that of another run. Never delays a command for long.
     pub(crate) fn learn(
         &self,
         client: &Client,

@@ -1,7 +1,7 @@
 //! The status service of a run: its objects, its address, and the credentials file.
 //!
-//! The file contains a private key: only its owner may read it, and a file that another user may have written is
-//! neither replaced nor trusted. Starts no thread.
+//! The file contains a private key: only its owner may read it, and a file that another user may
+//! have written is neither replaced nor trusted. Starts no thread.
 
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write as _};
@@ -86,7 +86,8 @@ pub(crate) struct Credentials {
 }
 
 impl Service {
-    /// Creates the authority and certificates of a service of this type: `ClusterIP`, `NodePort` or `LoadBalancer`.
+    /// Creates the authority and certificates of a service of this type: `ClusterIP`, `NodePort` or
+    /// `LoadBalancer`.
     pub(crate) fn new(kind: &str) -> Result<Self> {
         let authority = Authority::new(MAX_FILE_AGE)?;
         let client = authority.client("status")?;
@@ -276,8 +277,8 @@ impl Credentials {
     }
 }
 
-/// Reserves a credentials file, which replaces the old one when it is written. Fails if the path is not writable, or holds
-/// anything but credentials of this user.
+/// Reserves a credentials file, which replaces the old one when it is written. Fails if the path is
+/// not writable, or holds anything but credentials of this user.
 pub(crate) fn reserve(path: &Path) -> Result<NewFile> {
     let create = || {
         if let Some(file) = open(path)? {

@@ -1,7 +1,9 @@
-//! The state of a run, once or after each change: from the annotation of its aggregator's pod, or from its status service.
+//! The state of a run, once or after each change: from the annotation of its aggregator's pod, or
+//! from its status service.
 //!
-//! Finds that pod and reads its annotation, for every command, and the state of the pod's node, since a dead node reports
-//! nothing. [`StatusSource::follow`] blocks until the source's stop; it starts the thread `aggregator`, and joins it.
+//! Finds that pod and reads its annotation, for every command, and the state of the pod's node,
+//! since a dead node reports nothing. [`StatusSource::follow`] blocks until the source's stop; it
+//! starts the thread `aggregator`, and joins it.
 
 use std::io::Read;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -29,8 +31,8 @@ const NO_IMAGE: [&str; 4] = [
 ];
 /// Other waiting reasons that rarely resolve by themselves.
 const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
-/// Time limits for a stuck aggregator: the cause may be repaired, but an image missing from its registry never
-/// appears.
+/// Time limits for a stuck aggregator: the cause may be repaired, but an image missing from its
+/// registry never appears.
 const STUCK_TIMEOUT: Duration = Duration::from_secs(300);
 const NO_REGISTRY_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -273,7 +275,8 @@ impl NodeProblem {
     }
 }
 
-/// The aggregator's pod as it would be created, from the time when it ran; only if its results are on a volume claim.
+/// The aggregator's pod as it would be created, from the time when it ran; only if its results are
+/// on a volume claim.
 pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
     let map = client
         .once(NODE_TIMEOUT)
@@ -309,7 +312,8 @@ impl Reasons {
             .texts
             .extend(both(&status["reason"], &status["message"]));
         for condition in status["conditions"].items() {
-            // A pod that the control plane deleted, such as one of a lost node, has no other reason.
+            // A pod that the control plane deleted, such as one of a lost node, has no other
+            // reason.
             let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
                 || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
             found
@@ -433,8 +437,8 @@ impl StatusSource {
         }
     }
 
-    /// Passes the state on, now and after each change, and `None` every few seconds, until `changed` returns false or the
-    /// source is stopped. Waits during outages.
+    /// Passes the state on, now and after each change, and `None` every few seconds, until
+    /// `changed` returns false or the source is stopped. Waits during outages.
     pub(crate) fn follow(
         &self,
         namespace: &str,
@@ -478,7 +482,8 @@ impl StatusSource {
         }
     }
 
-    /// Requests the service's archive from an offset, if it still has this digest, or another path below `/results`.
+    /// Requests the service's archive from an offset, if it still has this digest, or another path
+    /// below `/results`.
     pub(super) fn results(
         &self,
         ending: &str,

@@ -1,7 +1,8 @@
 //! Reads archives: packed ones, folders with unpacked ones, or standard input.
 //!
-//! An archive is one compressed stream without random access. It is read once, and only as far as a view needs: the files
-//! for later are extracted, small ones to memory, many or large ones to disk, and others are seen as they pass.
+//! An archive is one compressed stream without random access. It is read once, and only as far as a
+//! view needs: the files for later are extracted, small ones to memory, many or large ones to disk,
+//! and others are seen as they pass.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -66,7 +67,8 @@ pub(crate) struct OpenedArchive {
 pub(crate) enum Depth {
     /// As the original: plugins only if the archive lists them, and no more than their trees.
     Trees,
-    /// Also data about the run, to the end of the archive; unlisted plugins are found by their trees.
+    /// Also data about the run, to the end of the archive; unlisted plugins are found by their
+    /// trees.
     Run,
     /// Also the duration of each test.
     Tests,
@@ -82,7 +84,8 @@ impl OpenedArchive {
         let source = ArchiveSource::open(archive)?;
         let mut survey = Survey::default();
         let mut facts = FactTables::new(depth == Depth::Page);
-        // The files that the original's modes need and that have not been extracted; unknown before the list of plugins.
+        // The files that the original's modes need and that have not been extracted; unknown before
+        // the list of plugins.
         let mut missing = plugin.map(|name| match name {
             HEALTH_NAME => vec![HEALTH.to_owned()],
             name => vec![layout::tree(name)],
@@ -106,7 +109,8 @@ impl OpenedArchive {
                 if let Some(missing) = &mut missing {
                     while missing.pop_if(|name| files.has(name)).is_some() {}
                     if missing.is_empty() {
-                        // What follows is read all the same: the end of the stream shows whether it is whole.
+                        // What follows is read all the same: the end of the stream shows whether it
+                        // is whole.
                         return Ok(PassAction::Skip);
                     }
                 }
@@ -229,8 +233,8 @@ const LIMITS: Limits = Limits {
 /// Longer than any path of a system; reports repeat names, so long ones would exhaust memory.
 const MAX_NAME_BYTES: usize = 4 << 10;
 
-/// The archive of a given name: a file or an unpacked archive, or the newest archive of a folder; `latest` is that of
-/// the current folder.
+/// The archive of a given name: a file or an unpacked archive, or the newest archive of a folder;
+/// `latest` is that of the current folder.
 pub(crate) fn locate(name: &str) -> Result<String> {
     let folder = match name {
         LATEST if !Path::new(name).exists() => Path::new("."),
@@ -277,8 +281,9 @@ pub(crate) fn newest(paths: &[PathBuf]) -> Option<&Path> {
         .map(PathBuf::as_path)
 }
 
-/// What orders archives from the oldest to the newest. Their names state the minute in which their runs began; within a
-/// minute, the time of the last change decides, since the rest of the name is random.
+/// What orders archives from the oldest to the newest. Their names state the minute in which their
+/// runs began; within a minute, the time of the last change decides, since the rest of the name is
+/// random.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Age {
     minute: String,
@@ -358,8 +363,8 @@ impl ArchiveSource {
         })
     }
 
-    /// Passes every file to `visit`, with its size, in the order of the archive, or sorted for a folder; it selects the files to extract
-    /// and may end the pass.
+    /// Passes every file to `visit`, with its size, in the order of the archive, or sorted for a
+    /// folder; it selects the files to extract and may end the pass.
     pub(crate) fn extract(
         &self,
         mut visit: impl FnMut(&ExtractedFiles, &str, u64, &mut dyn Read) -> Result<PassAction>,
@@ -434,7 +439,8 @@ fn broken(error: anyhow::Error) -> anyhow::Error {
     error.context("cannot read the archive")
 }
 
-/// The name without `./`, `//` and `..`, with slashes for Windows separators; `None` if it leads outside.
+/// The name without `./`, `//` and `..`, with slashes for Windows separators; `None` if it leads
+/// outside.
 pub(crate) fn clean(name: &str) -> Option<String> {
     let mut parts = Vec::new();
     for part in name.split(['/', '\\']) {

@@ -1,7 +1,8 @@
 //! A report in brief: as Markdown for CI systems and issues, and as text for a terminal.
 //!
-//! Verdict, plugins and causes are the same in both; Markdown has the slowest tests, text the names of flaky tests and the
-//! next command. Archives are untrusted, so their text is escaped and never becomes markup.
+//! Verdict, plugins and causes are the same in both; Markdown has the slowest tests, text the names
+//! of flaky tests and the next command. Archives are untrusted, so their text is escaped and never
+//! becomes markup.
 
 use std::io::Write;
 

@@ -1,13 +1,14 @@
 //! `results diff`: what changed between two archives, test by test.
 //!
-//! A test is the same in both if plugin, node and name match; of several with one name the first is compared with the
-//! first, the second with the second. Files and suites may have other names. Results of a plugin or node in only one
-//! archive are one change. The first archive is held as a digest, a status and a duration per test, so that
-//! large runs can be compared.
+//! A test is the same in both if plugin, node and name match; of several with one name the first is
+//! compared with the first, the second with the second. Files and suites may have other names.
+//! Results of a plugin or node in only one archive are one change. The first archive is held as a
+//! digest, a status and a duration per test, so that large runs can be compared.
 //!
-//! Two snapshots are compared object by object: changed, added and removed, by kind, namespace and name. Volatile fields are
-//! ignored: `status`, versions and identities in `metadata`, the times of a lease, events and measured values. Snapshots are
-//! streamed: memory holds the names of the objects, a temporary file those of the first.
+//! Two snapshots are compared object by object: changed, added and removed, by kind, namespace and
+//! name. Volatile fields are ignored: `status`, versions and identities in `metadata`, the times of
+//! a lease, events and measured values. Snapshots are streamed: memory holds the names of the
+//! objects, a temporary file those of the first.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -118,8 +119,8 @@ pub(crate) struct Diff {
     room: usize,
 }
 
-/// By plugin, the nodes in its results, one without a name for a plugin that runs once, each with whether any of its
-/// tests failed; `None` if the node delivered only an error.
+/// By plugin, the nodes in its results, one without a name for a plugin that runs once, each with
+/// whether any of its tests failed; `None` if the node delivered only an error.
 type Delivered<'r> = BTreeMap<&'r str, BTreeMap<&'r str, Option<bool>>>;
 
 fn delivered<'r>(report: &'r Report<'_>) -> Delivered<'r> {
@@ -139,7 +140,8 @@ fn delivered<'r>(report: &'r Report<'_>) -> Delivered<'r> {
     all
 }
 
-/// Tests of a plugin, or of one of its nodes, that one archive lacks as a whole: a change for all of them.
+/// Tests of a plugin, or of one of its nodes, that one archive lacks as a whole: a change for all
+/// of them.
 type Folded = BTreeMap<(ChangeKind, String, Option<String>), TestChange>;
 
 /// Adds a test that the other archive lacks; `other` is what that has.
@@ -163,7 +165,8 @@ fn fold(all: &mut Folded, other: &Delivered<'_>, change: TestChange) -> Option<T
 }
 
 impl Diff {
-    /// Compares two archives. Results of a plugin, or its node, in only one of them appear or vanish as a whole.
+    /// Compares two archives. Results of a plugin, or its node, in only one of them appear or
+    /// vanish as a whole.
     pub(crate) fn between(before: &OpenedArchive, after: &OpenedArchive) -> Result<Self> {
         let runs = [Report::read(before, None)?, Report::read(after, None)?];
         let [was, is] = runs.each_ref().map(delivered);
@@ -314,7 +317,8 @@ impl Diff {
         names.into_iter().filter_map(change).collect()
     }
 
-    /// Durations in seconds of the run, which has no name, and of each plugin in both archives, if `is_told`.
+    /// Durations in seconds of the run, which has no name, and of each plugin in both archives, if
+    /// `is_told`.
     fn durations(&self, is_told: impl Fn(f64, f64) -> bool) -> Vec<Value> {
         let [before, after] = &self.runs;
         let took = |plugin: Option<&str>, before: Option<f64>, after: Option<f64>| {
@@ -498,7 +502,8 @@ struct FieldDifference {
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
     pub(crate) fn between(before: &ArchiveSource, after: &ArchiveSource) -> Result<Option<Self>> {
-        // The objects of the first snapshot by key, and the names of those that the second one lacks so far.
+        // The objects of the first snapshot by key, and the names of those that the second one
+        // lacks so far.
         let (mut old, mut left) = (ExtractedFiles::default(), BTreeMap::new());
         each_object(before, |name, object| {
             old.add(&name.key(), object.to_string().as_bytes())?;

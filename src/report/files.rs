@@ -1,4 +1,5 @@
-//! Contents of files that a report takes from an archive: in memory, or in an unlinked file once they are large.
+//! Contents of files that a report takes from an archive: in memory, or in an unlinked file once
+//! they are large.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;

@@ -1,5 +1,6 @@
-//! Runs as the columns of a comparison: their times, versions, and the outcome of each plugin. Several archives, of
-//! clusters or of days, side by side: as text, as JSON, and as metrics for node exporter's textfile collector.
+//! Runs as the columns of a comparison: their times, versions, and the outcome of each plugin.
+//! Several archives, of clusters or of days, side by side: as text, as JSON, and as metrics for
+//! node exporter's textfile collector.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -301,7 +302,8 @@ impl Many {
             .collect()
     }
 
-    /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what became worse.
+    /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what
+    /// became worse.
     pub(super) fn lists(&self) -> [Value; 4] {
         let missing = self
             .columns
@@ -350,8 +352,8 @@ impl Many {
         )
     }
 
-    /// The tests that fail in the newest archive but not in the oldest, and the archive since which they fail without a break,
-    /// latest first; none unless the archives are in order of time.
+    /// The tests that fail in the newest archive but not in the oldest, and the archive since which
+    /// they fail without a break, latest first; none unless the archives are in order of time.
     fn worse(&self) -> Vec<(usize, &(String, String, String))> {
         let last = self.columns.len().saturating_sub(1);
         let in_order = self.columns.is_sorted_by_key(|column| &column.started);
@@ -422,8 +424,9 @@ impl Many {
             .collect()
     }
 
-    /// The document for monitoring systems. Of several archives, each sample has the label `archive`; the archive of a
-    /// single one is only in `run_info`, so that runs of every night continue the same series.
+    /// The document for monitoring systems. Of several archives, each sample has the label
+    /// `archive`; the archive of a single one is only in `run_info`, so that runs of every
+    /// night continue the same series.
     pub(crate) fn metrics(&self) -> String {
         let mut metrics = Metrics::default();
         let passed = |status: &str| f64::from(u8::from(status == PASSED));

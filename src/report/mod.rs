@@ -1,9 +1,11 @@
-//! Shows what is in an archive: as text, as JSON, CSV and JUnit, as a page, and as the changes between two.
+//! Shows what is in an archive: as text, as JSON, CSV and JUnit, as a page, and as the changes
+//! between two.
 //!
-//! `archive` reads files once, as deep as a view needs; `run` counts the trees of its plugins into one `Report`, and passes
-//! on their cases. Views are functions of a report: `suites` (JUnit), `brief` (text and Markdown) and `page`, which fill a
-//! `template`, `many` (several runs) and `diff`; `text` shows trees as the original does. `survey` and `facts`
-//! each know some of the other files. Does not know how the files arrived; all data that grows with the input is streamed
+//! `archive` reads files once, as deep as a view needs; `run` counts the trees of its plugins into
+//! one `Report`, and passes on their cases. Views are functions of a report: `suites` (JUnit),
+//! `brief` (text and Markdown) and `page`, which fill a `template`, `many` (several runs) and
+//! `diff`; `text` shows trees as the original does. `survey` and `facts` each know some of the
+//! other files. Does not know how the files arrived; all data that grows with the input is streamed
 //! or bounded.
 
 mod archive;
@@ -22,8 +24,8 @@ mod terminal;
 mod text;
 mod words;
 
-/// The version of all JSON documents, raised when a key is renamed or removed or changes its meaning; new keys do not
-/// raise it.
+/// The version of all JSON documents, raised when a key is renamed or removed or changes its
+/// meaning; new keys do not raise it.
 const SCHEMA_VERSION: u32 = 1;
 
 pub(crate) use archive::{

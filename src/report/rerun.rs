@@ -1,4 +1,5 @@
-//! What to run again: the failed e2e tests, and those that an interrupted run lacks; and the average duration of a test.
+//! What to run again: the failed e2e tests, and those that an interrupted run lacks; and the
+//! average duration of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -21,8 +22,8 @@ use base::visible::head;
 /// The test framework's prefix of test names.
 const PREFIX: &str = "[It]";
 
-/// The names of the failed e2e tests in an archive, in order; the blank after the prefix remains, as in the original's
-/// pattern.
+/// The names of the failed e2e tests in an archive, in order; the blank after the prefix remains,
+/// as in the original's pattern.
 pub(crate) fn failed(archive: &str) -> Result<Vec<String>> {
     failed_in(OpenedArchive::open(archive, Some(E2E), Depth::Trees)?.tree(E2E)?)
 }
@@ -55,7 +56,8 @@ pub(crate) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<D
     )?)
 }
 
-/// The names of the tests in a tree of results that failed, or did not run although they were selected.
+/// The names of the tests in a tree of results that failed, or did not run although they were
+/// selected.
 pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     let mut names = Vec::new();
     items(tree, None, |_, item| {
@@ -70,8 +72,8 @@ pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Whether an item of this name is a test. That of a missing or unreadable result names its file; a test has that of its
-/// group. A test without a name would match every test.
+/// Whether an item of this name is a test. That of a missing or unreadable result names its file; a
+/// test has that of its group. A test without a name would match every test.
 fn is_test(item: &Item, name: &str) -> bool {
     !item.meta.contains_key("file") && !is_suite_node(name) && !name.trim().is_empty()
 }

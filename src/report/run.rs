@@ -1,8 +1,10 @@
-//! What an archive says about its run, in numbers per plugin and per node: the JSON document, and the source of the
-//! other views. `docs/results.md` describes the schema, which changes only together with [`super::SCHEMA_VERSION`].
+//! What an archive says about its run, in numbers per plugin and per node: the JSON document, and
+//! the source of the other views. `docs/results.md` describes the schema, which changes only
+//! together with [`super::SCHEMA_VERSION`].
 //!
-//! Counts the cases of each tree, and passes them on: a case is an item without children, with its location. The part of a
-//! tree to show is all of it, or the first item of a name and its descendants.
+//! Counts the cases of each tree, and passes them on: a case is an item without children, with its
+//! location. The part of a tree to show is all of it, or the first item of a name and its
+//! descendants.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -123,7 +125,8 @@ pub(crate) struct PluginReport<'a> {
     /// Its selected cases.
     #[serde(rename = "tests")]
     pub cases: Cases<'a>,
-    /// Consecutive cases of a node, or of none, in stored order: a node that also reported an error has two.
+    /// Consecutive cases of a node, or of none, in stored order: a node that also reported an
+    /// error has two.
     #[serde(skip)]
     pub suites: Vec<NodeReport>,
 }
@@ -205,8 +208,8 @@ impl Counts {
 }
 
 impl<'a> Report<'a> {
-    /// Reads every tree once, or the part of it below the first item named `node`; an unreadable tree is recorded, not
-    /// an error.
+    /// Reads every tree once, or the part of it below the first item named `node`; an unreadable
+    /// tree is recorded, not an error.
     pub(crate) fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
         let config: Value = files.json(layout::CONFIG)?;
@@ -710,7 +713,8 @@ fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::E
     summary.serialize(out)
 }
 
-/// The nodes in an archive's list of failed queries, each once with its errors; empty if the list is missing or too large.
+/// The nodes in an archive's list of failed queries, each once with its errors; empty if the list
+/// is missing or too large.
 fn left_out(files: &ExtractedFiles) -> Vec<Value> {
     let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
     let mut nodes = BTreeMap::<String, Vec<String>>::new();

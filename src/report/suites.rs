@@ -1,4 +1,5 @@
-//! `results --format junit`: one JUnit file from the results of any plugin. A plugin is a suite, or a suite per node.
+//! `results --format junit`: one JUnit file from the results of any plugin. A plugin is a suite, or
+//! a suite per node.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -158,8 +159,9 @@ fn write_all(
     )?)
 }
 
-/// Writes the changes between two archives: a suite per plugin and node. New failures are failures, removed or newly
-/// unknown tests are errors, all others pass or are skipped, with the kind of change.
+/// Writes the changes between two archives: a suite per plugin and node. New failures are failures,
+/// removed or newly unknown tests are errors, all others pass or are skipped, with the kind of
+/// change.
 pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let mut suites = BTreeMap::<_, Vec<_>>::new();
     for change in &diff.changes {
@@ -176,7 +178,8 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     )
 }
 
-/// Writes several archives: a suite for each, with its plugins as tests; a cluster without an archive is an error.
+/// Writes several archives: a suite for each, with its plugins as tests; a cluster without an
+/// archive is an error.
 pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let suites = many.columns.iter().enumerate().map(|(at, column)| {
         let test = |name: &str, status, inside: &str| {

@@ -1,9 +1,10 @@
-//! What a report takes from an archive's files other than the trees: duration, class name and messages of each JUnit test,
-//! the times of results and of the run, and the ends of pod logs.
+//! What a report takes from an archive's files other than the trees: duration, class name and
+//! messages of each JUnit test, the times of results and of the run, and the ends of pod logs.
 //!
-//! The trees omit what tests of JUnit have, since users of the original compare whole trees. An unreadable file yields
-//! nothing; its plugin's tree has the reason. Memory grows with the number of tests. Times are those of the list of
-//! arrivals and of the log of the run. Logs of pods may have gigabytes, of which the page shows the useful part.
+//! The trees omit what tests of JUnit have, since users of the original compare whole trees. An
+//! unreadable file yields nothing; its plugin's tree has the reason. Memory grows with the number
+//! of tests. Times are those of the list of arrivals and of the log of the run. Logs of pods may
+//! have gigabytes, of which the page shows the useful part.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -124,8 +125,8 @@ impl Survey {
         Ok(())
     }
 
-    /// The logs to show, if there are any: those of plugins that did not pass first, then those with the most `errors`, which
-    /// are lines by the name of the log.
+    /// The logs to show, if there are any: those of plugins that did not pass first, then those
+    /// with the most `errors`, which are lines by the name of the log.
     pub(super) fn logs(
         &self,
         errors: Option<&BTreeMap<String, u64>>,

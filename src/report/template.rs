@@ -1,10 +1,12 @@
 //! Fills templates: the page, a row of its tests, markdown.
 //!
-//! `{{name}}` is a value, escaped for its format, and `{{&name}}` is markup. `{{#name}}…{{/name}}` appears once for each
-//! element of a list, or once unless the value is empty, zero or missing; `{{^name}}…{{/name}}` appears only then. A
-//! name is that of a member of the innermost object that has it; `.` is the innermost value itself. Whole numbers are
-//! counts, whose thousands are separated; a list is its elements, separated by commas. `{{name|filter}}` changes a value
-//! first. The end of a section repeats the name with its filters, and sections with equal ends do not nest.
+//! `{{name}}` is a value, escaped for its format, and `{{&name}}` is markup. `{{#name}}…{{/name}}`
+//! appears once for each element of a list, or once unless the value is empty, zero or missing;
+//! `{{^name}}…{{/name}}` appears only then. A name is that of a member of the innermost object that
+//! has it; `.` is the innermost value itself. Whole numbers are counts, whose thousands are
+//! separated; a list is its elements, separated by commas. `{{name|filter}}` changes a value first.
+//! The end of a section repeats the name with its filters, and sections with equal ends do not
+//! nest.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -113,8 +115,8 @@ fn filter(value: &Value, filter: &str) -> Value {
     }
 }
 
-/// Escapes text for any place in the page, including attributes; control characters, which HTML refuses, and those
-/// that reverse the order of letters become visible escapes.
+/// Escapes text for any place in the page, including attributes; control characters, which HTML
+/// refuses, and those that reverse the order of letters become visible escapes.
 pub(super) fn escape(text: &str) -> String {
     xml::escape(&visible::text(text), false)
         .replace('"', "&quot;")

@@ -83,7 +83,8 @@ impl TextOutput<'_> {
         }
     }
 
-    /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in these colours.
+    /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in
+    /// these colours.
     pub(super) fn table(
         &mut self,
         rows: impl IntoIterator<Item = Vec<String>>,
@@ -115,8 +116,8 @@ impl TextOutput<'_> {
         Ok(())
     }
 
-    /// Fills a template and writes its lines. A style may precede a line: `[wrap]` continues a long one below its
-    /// indentation, the others paint it.
+    /// Fills a template and writes its lines. A style may precede a line: `[wrap]` continues a long
+    /// one below its indentation, the others paint it.
     pub(super) fn fill(&mut self, template: &str, values: &[&Value]) -> Result<()> {
         let mut text = Vec::new();
         fill(

@@ -1,4 +1,5 @@
-//! The original's modes of showing the trees of an archive, and the health of its cluster: report, detailed, dump, readable.
+//! The original's modes of showing the trees of an archive, and the health of its cluster: report,
+//! detailed, dump, readable.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::{self, BufRead as _, BufReader, Read, Write};
@@ -44,7 +45,8 @@ pub(crate) struct View<'a> {
 }
 
 impl View<'_> {
-    /// Shows `plugins` one after the other; returns the last error after trying all, and logs the earlier ones.
+    /// Shows `plugins` one after the other; returns the last error after trying all, and logs the
+    /// earlier ones.
     pub(crate) fn show(
         self,
         archive: &OpenedArchive,

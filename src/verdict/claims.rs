@@ -1,8 +1,9 @@
-//! What a file of results claims about itself, against what was read of it: whoever reads less than was written does
-//! not pass.
+//! What a file of results claims about itself, against what was read of it: whoever reads less than
+//! was written does not pass.
 //!
-//! Tools count differently: an outer suite may sum up the inner ones or not, skipped tests may be counted or not, and a
-//! test that fails twice may count twice. So a claim is only refuted if it exceeds every way of counting what was read.
+//! Tools count differently: an outer suite may sum up the inner ones or not, skipped tests may be
+//! counted or not, and a test that fails twice may count twice. So a claim is only refuted if it
+//! exceeds every way of counting what was read.
 
 use base::words::count;
 
@@ -13,7 +14,8 @@ pub(crate) struct SuiteClaims {
     pub tests: u64,
     /// `failures` and `errors` together.
     pub failures: u64,
-    /// `skipped`, `disabled` and similar ones together: tests that may be counted without being listed.
+    /// `skipped`, `disabled` and similar ones together: tests that may be counted without being
+    /// listed.
     pub not_run: u64,
 }
 
@@ -36,8 +38,8 @@ impl SuiteContent {
         self.not_run += inner.not_run;
     }
 
-    /// What the suite claims beyond its content, with both numbers; the content then counts as claimed, so that outer
-    /// suites do not report the same.
+    /// What the suite claims beyond its content, with both numbers; the content then counts as
+    /// claimed, so that outer suites do not report the same.
     pub(crate) fn refute(&mut self, claims: &SuiteClaims) -> Option<String> {
         let unlisted = claims.not_run.saturating_sub(self.not_run);
         let mut missing = Vec::new();

@@ -1,8 +1,9 @@
-//! The verdict: what a test, a result, a plugin and a run came to, and the exit code that follows from it.
+//! The verdict: what a test, a result, a plugin and a run came to, and the exit code that follows
+//! from it.
 //!
-//! The only place that decides. Status, trees, reports, JUnit files and the command line print what it says. Pure:
-//! readers pass what they read and what their files claim, and get outcomes with causes; nothing here does I/O. The
-//! worst outcome wins at every level.
+//! The only place that decides. Status, trees, reports, JUnit files and the command line print what
+//! it says. Pure: readers pass what they read and what their files claim, and get outcomes with
+//! causes; nothing here does I/O. The worst outcome wins at every level.
 
 mod claims;
 mod exit;
@@ -60,7 +61,8 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a plugin, or of one of its nodes, from its status and the numbers of its tests by status.
+    /// The outcome of a plugin, or of one of its nodes, from its status and the numbers of its
+    /// tests by status.
     pub(crate) fn of(status: &str, counts: &BTreeMap<String, u64>) -> Self {
         let has = |wanted: fn(&str) -> bool| {
             wanted(status)
@@ -106,7 +108,8 @@ pub(crate) enum TestOutcome {
 }
 
 impl TestOutcome {
-    /// What an element inside a `<testcase>` says. The worst of all such elements is the outcome of the test.
+    /// What an element inside a `<testcase>` says. The worst of all such elements is the outcome of
+    /// the test.
     pub(crate) fn of_element(name: &str) -> Self {
         match name {
             "failure" | "error" => Self::Failed,
@@ -127,7 +130,8 @@ impl TestOutcome {
     }
 }
 
-/// The status of an item that has an error: whatever else is known of it, it is not known to have passed.
+/// The status of an item that has an error: whatever else is known of it, it is not known to have
+/// passed.
 pub(crate) fn status_with_error(status: &str) -> &str {
     match status {
         PASSED | FLAKY | "" => UNKNOWN,

@@ -1,12 +1,13 @@
-//! The roll-up of a tree: counts of items by status, and the status of a group that follows from them.
+//! The roll-up of a tree: counts of items by status, and the status of a group that follows from
+//! them.
 
 use std::collections::BTreeMap;
 
 use super::{FAILED, OTHER, PASSED, SKIPPED, TIMEOUT, UNKNOWN, is_known};
 use base::Joined as _;
 
-/// Maximum number of distinct statuses; a plugin with a separate status for each of a million items would exhaust
-/// memory.
+/// Maximum number of distinct statuses; a plugin with a separate status for each of a million items
+/// would exhaust memory.
 const DISTINCT: usize = 1_000;
 /// Maximum length of a status; the rest is ignored.
 const STATUS_BYTES: usize = 256;
@@ -93,7 +94,8 @@ impl Tally {
         }
     }
 
-    /// Records that the group could not be read to its end: it and the groups around it have not passed.
+    /// Records that the group could not be read to its end: it and the groups around it have not
+    /// passed.
     pub(crate) fn fail_reading(&mut self) {
         self.has_error = true;
     }
@@ -124,8 +126,9 @@ impl Tally {
         }
     }
 
-    /// The status of the group. `custom` says whether any item of the whole tree, not only of this group, has a
-    /// custom status: then the status of groups is a count of each status instead of a verdict.
+    /// The status of the group. `custom` says whether any item of the whole tree, not only of this
+    /// group, has a custom status: then the status of groups is a count of each status instead
+    /// of a verdict.
     pub(crate) fn status(&self, custom: bool) -> String {
         if self.children == 0 {
             UNKNOWN.into()
@@ -143,7 +146,8 @@ impl Tally {
         }
     }
 
-    /// The counts to add up: an item's status may itself be a sum, `a: 2, b: 1`; anything that is not a number is ignored.
+    /// The counts to add up: an item's status may itself be a sum, `a: 2, b: 1`; anything that is
+    /// not a number is ignored.
     fn summands(&self) -> BTreeMap<&str, i64> {
         let mut sum = BTreeMap::new();
         if self.nothing > 0 {

@@ -1,9 +1,9 @@
 //! Waits for the done file: when it appears, when it counts, which path it names.
 //!
-//! A plugin writes the path of its result into `done`, in one piece or several; a sidecar may delete the file within
-//! the delay and write another one later. The watch is armed before the first look. Arming before looking leaves no
-//! gap; each wait is at most [`POLL`], so lost events, exhausted inotify limits and file systems without events cost
-//! at most a second.
+//! A plugin writes the path of its result into `done`, in one piece or several; a sidecar may
+//! delete the file within the delay and write another one later. The watch is armed before the
+//! first look. Arming before looking leaves no gap; each wait is at most [`POLL`], so lost events,
+//! exhausted inotify limits and file systems without events cost at most a second.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -87,8 +87,8 @@ pub(super) enum DoneOutcome {
 pub(super) struct Named {
     /// Path as written by the plugin.
     pub path: PathBuf,
-    /// Parent of the results directory and relative path, both without links; where any path is allowed, the path itself
-    /// and nothing.
+    /// Parent of the results directory and relative path, both without links; where any path is
+    /// allowed, the path itself and nothing.
     at: (PathBuf, PathBuf),
 }
 
@@ -111,8 +111,8 @@ pub(crate) struct ResultsDir {
     pub anywhere: bool,
 }
 
-/// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its content at that
-/// time, or as soon as all containers have ended for good.
+/// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its
+/// content at that time, or as soon as all containers have ended for good.
 pub(super) fn wait(
     place: &ResultsDir,
     delay: Duration,
@@ -136,7 +136,8 @@ pub(super) fn wait(
     // Watching before looking leaves no gap.
     let _watcher = watch(&files, &wake)
         .inspect_err(|error| {
-            // Typical causes: a missing directory, or inotify limits, which all containers of a node share.
+            // Typical causes: a missing directory, or inotify limits, which all containers of a
+            // node share.
             log::info!("no file events ({error}), checking every {POLL:?} instead");
         })
         .ok();
@@ -239,8 +240,8 @@ impl ResultsDir {
         base::found(read()).map_err(why).transpose()
     }
 
-    /// Path in a done file, if it exists and may be sent. A relative path is resolved in the results directory first,
-    /// then in the current one.
+    /// Path in a done file, if it exists and may be sent. A relative path is resolved in the
+    /// results directory first, then in the current one.
     fn named(&self, content: &[u8]) -> Result<Named, String> {
         let text = std::str::from_utf8(content)
             .map_err(|_| "the done file does not contain text".to_owned())?
@@ -291,8 +292,8 @@ impl ResultsDir {
         }
     }
 
-    /// Parent of the results directory and relative path of `path` from there, with all links resolved except that of the
-    /// directory itself; `None` if it is outside.
+    /// Parent of the results directory and relative path of `path` from there, with all links
+    /// resolved except that of the directory itself; `None` if it is outside.
     fn inside(&self, path: &Path) -> std::io::Result<Option<(PathBuf, PathBuf)>> {
         let (parent, name) = self.parent_and_name()?;
         let (dir, path) = (parent.join(&name), path.canonicalize()?);
@@ -350,7 +351,8 @@ fn watch(files: &[PathBuf], wake: &SyncSender<()>) -> notify::Result<notify::Rec
         }
     })?;
     if running.strong_count() == 0 {
-        // The handler is gone because its thread could not start; using or dropping the watcher would panic.
+        // The handler is gone because its thread could not start; using or dropping the watcher
+        // would panic.
         std::mem::forget(watcher);
         return Err(notify::Error::generic("its thread could not start"));
     }

@@ -1,8 +1,9 @@
 //! The worker: waits for a plugin's `done` file and submits the result that it names.
 //!
-//! Owns its settings, read from the environment, the submission, and the messages to the aggregator until then: progress and
-//! heartbeats. Does not know Kubernetes: the answers to heartbeats tell when the other containers have ended.
-//! Starts the threads `grace`, `heartbeat`, `relay` and `suite`, and joins them.
+//! Owns its settings, read from the environment, the submission, and the messages to the aggregator
+//! until then: progress and heartbeats. Does not know Kubernetes: the answers to heartbeats tell
+//! when the other containers have ended. Starts the threads `grace`, `heartbeat`, `relay` and
+//! `suite`, and joins them.
 
 mod done;
 mod relay;
@@ -29,8 +30,8 @@ use done::{DoneOutcome, Others, ResultsDir};
 
 /// Time for a sidecar to delete the done file again and post-process the plugin's results.
 const DONE_DELAY: Duration = Duration::from_secs(5);
-/// Grace period after a termination request, as in a pod with a longer one than Kubernetes' default; results often
-/// arrive within it.
+/// Grace period after a termination request, as in a pod with a longer one than Kubernetes'
+/// default; results often arrive within it.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Interval of connection attempts until the aggregator is reachable.
@@ -68,7 +69,8 @@ pub(crate) struct WorkerSettings {
 }
 
 impl WorkerSettings {
-    /// Reads the environment through `lookup`: empty equals unset; all missing variables are reported at once.
+    /// Reads the environment through `lookup`: empty equals unset; all missing variables are
+    /// reported at once.
     pub(crate) fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
         let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let (access, mut missing) = match Access::read(given) {
@@ -124,9 +126,9 @@ impl WorkerSettings {
     }
 }
 
-/// Waits for the result of this worker's plugin and submits it. After `term`, the worker continues for the pod's
-/// grace period, so that a result that is almost ready still arrives; without one it then ends, which is not an
-/// error. Returns whether the aggregator has the result.
+/// Waits for the result of this worker's plugin and submits it. After `term`, the worker continues
+/// for the pod's grace period, so that a result that is almost ready still arrives; without one it
+/// then ends, which is not an error. Returns whether the aggregator has the result.
 pub(crate) fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
     let retry = Retry {
         limit: settings.retry_limit,
@@ -264,7 +266,8 @@ fn wait_and_submit(
     Ok(true)
 }
 
-/// Reports the error to the aggregator, which then stops waiting for the result; returns the same error.
+/// Reports the error to the aggregator, which then stops waiting for the result; returns the same
+/// error.
 fn report(client: &Client, why: &str) -> Result<bool> {
     match client.submit_error(why) {
         Ok(_) => bail!("{why} (reported to the aggregator)"),
@@ -272,9 +275,9 @@ fn report(client: &Client, why: &str) -> Result<bool> {
     }
 }
 
-/// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the first period, since
-/// the workers of a large cluster start together; the connection, which costs little, is tried at once.
-/// An answer may tell that the other containers have ended.
+/// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the
+/// first period, since the workers of a large cluster start together; the connection, which costs
+/// little, is tried at once. An answer may tell that the other containers have ended.
 fn send_heartbeats(client: &Client, aggregator: &str, others: &Others, stop: &Stop) {
     let mut contact = Contact::default();
     while let Err(error) = probe(aggregator) {

@@ -1,9 +1,9 @@
 //! Receives progress from the plugin on loopback and forwards it to the aggregator.
 //!
-//! `senders` sums the progress of several senders. Listens on loopback only, which the containers of a pod share: a
-//! port of the node that accepts posts from anywhere would be worse than none. A worker without a port continues,
-//! since progress is not the result. The worker that has the port cannot distinguish the plugins, so it is asked to
-//! drop their progress.
+//! `senders` sums the progress of several senders. Listens on loopback only, which the containers
+//! of a pod share: a port of the node that accepts posts from anywhere would be worse than none. A
+//! worker without a port continues, since progress is not the result. The worker that has the port
+//! cannot distinguish the plugins, so it is asked to drop their progress.
 
 use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -37,8 +37,8 @@ const HOSTS: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::LOCALHOST),
 ];
 
-/// Listens on both loopback addresses, if available, at a port that is free on both: `localhost` may resolve to
-/// either.
+/// Listens on both loopback addresses, if available, at a port that is free on both: `localhost`
+/// may resolve to either.
 pub(super) fn listen(port: Option<u16>) -> Vec<Server> {
     let Some(port) = port else { return Vec::new() };
     (0..MAX_ATTEMPTS)
@@ -73,8 +73,8 @@ fn listen_at(mut port: u16) -> Option<Vec<Server>> {
     Some(relays)
 }
 
-/// Tells the worker on an occupied port that another plugin reports there, and the aggregator why progress is
-/// missing.
+/// Tells the worker on an occupied port that another plugin reports there, and the aggregator why
+/// progress is missing.
 pub(super) fn share(port: u16, client: &Client, stop: &Stop) {
     lacks_progress(client, &format!("port {port} is taken"));
     loop {
@@ -117,7 +117,8 @@ pub(super) fn run(relay: &Server, client: &Client, senders: &Mutex<Senders>, sto
     }
 }
 
-/// A refusal of what a page in a browser sends: it names its origin, or the host of its own address.
+/// A refusal of what a page in a browser sends: it names its origin, or the host of its own
+/// address.
 fn refused(headers: &Headers, port: u16) -> Option<Response> {
     if headers.get("origin").is_some() {
         return Some(Response::text(403, "requests of web pages are refused"));

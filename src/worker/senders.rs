@@ -1,9 +1,9 @@
 //! Sums the progress that several processes of one plugin report, each for its own part.
 //!
-//! A parallel test suite has many processes that count separately. Each is a sender, identified by its `sender` field
-//! or else by its exclusive connection; a closed connection is continued by one whose counts follow. The updates of a
-//! single sender are forwarded unchanged. Pure except for the clock; knows neither sockets nor the aggregator, and
-//! starts no thread.
+//! A parallel test suite has many processes that count separately. Each is a sender, identified by
+//! its `sender` field or else by its exclusive connection; a closed connection is continued by one
+//! whose counts follow. The updates of a single sender are forwarded unchanged. Pure except for the
+//! clock; knows neither sockets nor the aggregator, and starts no thread.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -26,7 +26,8 @@ const LISTS: [&str; 2] = ["failures", "errors"];
 /// Fields that are increments already.
 const APPENDING: [&str; 3] = ["appendtotals", "appendcompleted", "appendfailing"];
 
-/// All senders of this plugin, the update from the log of its tests, and whether its port is shared.
+/// All senders of this plugin, the update from the log of its tests, and whether its port is
+/// shared.
 #[derive(Default)]
 pub(super) struct Senders {
     all: Vec<Sender>,
@@ -57,7 +58,8 @@ struct Update {
 }
 
 impl Senders {
-    /// Processes an update from `connection`; returns the sum to forward, or `None` to forward the update unchanged.
+    /// Processes an update from `connection`; returns the sum to forward, or `None` to forward the
+    /// update unchanged.
     pub(super) fn take(&mut self, connection: &Arc<()>, body: &[u8]) -> Option<Vec<u8>> {
         let Ok(Value::Object(fields)) = json::from_slice(body) else {
             return None;
@@ -109,7 +111,8 @@ impl Senders {
         serde_json::to_vec(&fields).ok()
     }
 
-    /// Adopts the progress derived from the test log unless a sender reports finished tests; returns whether it did.
+    /// Adopts the progress derived from the test log unless a sender reports finished tests;
+    /// returns whether it did.
     pub(super) fn stands_in(&mut self, update: &[u8]) -> bool {
         let is_needed = self.all.iter().all(|sender| sender.latest.done() == 0);
         self.log = is_needed.then(|| update.to_vec());
@@ -232,7 +235,8 @@ impl Sender {
         });
     }
 
-    /// Whether the updates of one connection continue its own counts and not those of the sender's other connections.
+    /// Whether the updates of one connection continue its own counts and not those of the sender's
+    /// other connections.
     fn differs(&self, connection: &Arc<()>, update: &Update) -> bool {
         let own = self.connections.iter().find(|one| one.is(connection));
         let shared = self

@@ -1,9 +1,9 @@
-//! Derives progress from the log of a conformance suite that posts none: that of Kubernetes 1.33, for one, only
-//! reports the number of tests.
+//! Derives progress from the log of a conformance suite that posts none: that of Kubernetes 1.33,
+//! for one, only reports the number of tests.
 //!
-//! Ginkgo prints a dot for each passed test, and the name of a failed one after it. With `-v`, it prints the name of
-//! each test: before it runs, below a rule, or after its dot if several run in parallel. `--poll-progress-after`
-//! names slow tests.
+//! Ginkgo prints a dot for each passed test, and the name of a failed one after it. With `-v`, it
+//! prints the name of each test: before it runs, below a rule, or after its dot if several run in
+//! parallel. `--poll-progress-after` names slow tests.
 //! Starts no thread.
 
 use std::fs::File;

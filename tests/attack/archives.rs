@@ -1,4 +1,5 @@
-//! Archives as results: whatever their entries are called, all files stay in the folder of the result.
+//! Archives as results: whatever their entries are called, all files stay in the folder of the
+//! result.
 
 use std::io::Write as _;
 use std::path::Path;

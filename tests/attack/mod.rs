@@ -1,7 +1,9 @@
-//! Attacks by any client, by a plugin with its certificate, by a hostile server and by a foreign archive, each as one
-//! row of a table. Every attack is rejected or harmless, and honest clients continue beside it.
+//! Attacks by any client, by a plugin with its certificate, by a hostile server and by a foreign
+//! archive, each as one row of a table. Every attack is rejected or harmless, and honest clients
+//! continue beside it.
 //!
-//! Limits that take minutes to reach are those of the benchmarks; the parsers are fuzzed, see `fuzz/`.
+//! Limits that take minutes to reach are those of the benchmarks; the parsers are fuzzed, see
+//! `fuzz/`.
 
 mod archives;
 mod budgets;

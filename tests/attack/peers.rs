@@ -1,4 +1,5 @@
-//! Connections to the aggregator: unauthenticated clients, old protocols, a plugin that targets another's result, smuggled requests.
+//! Connections to the aggregator: unauthenticated clients, old protocols, a plugin that targets
+//! another's result, smuggled requests.
 
 use std::io::{Read as _, Write as _};
 
@@ -33,7 +34,8 @@ const HELLOS: &[(&str, &[u8])] = &[
     ("zeros", &[0; 64]),
 ];
 
-/// Spellings of another plugin's result path, or of paths outside the plugin's own folder; none may be stored.
+/// Spellings of another plugin's result path, or of paths outside the plugin's own folder; none may
+/// be stored.
 const PATHS: &[&str] = &[
     "/api/v1/results/by-node/n/q",
     "/api/v1/results/global/q",

@@ -202,7 +202,8 @@ fn no_permission_is_inherited_from_an_earlier_run() {
         .file("p.yaml", plugin)
     };
 
-    // Objects of this namespace are replaced, or removed if this run has none of that name; those of others stay.
+    // Objects of this namespace are replaced, or removed if this run has none of that name; those
+    // of others stay.
     let (api, _folder, config) = run::cluster();
     put(&api, "sonobuoy-plugin-p-sonobuoy", labels("sonobuoy"));
     put(&api, "sonobuoy-plugin-old-sonobuoy", labels("sonobuoy"));

@@ -1,5 +1,5 @@
-//! Foreign text on the user's screen: no control sequence is obeyed, no text forges a line, and none reverses the text
-//! beside it.
+//! Foreign text on the user's screen: no control sequence is obeyed, no text forges a line, and
+//! none reverses the text beside it.
 
 use serde_json::json;
 

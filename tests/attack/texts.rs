@@ -1,5 +1,5 @@
-//! Texts of plugins and users: expanding XML and YAML, endless nesting, confusing definitions. Each is read in bounded
-//! memory, or rejected with a reason.
+//! Texts of plugins and users: expanding XML and YAML, endless nesting, confusing definitions. Each
+//! is read in bounded memory, or rejected with a reason.
 
 use serde_json::json;
 

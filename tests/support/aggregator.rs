@@ -16,8 +16,8 @@ use base::stop::Stop;
 use client::Access;
 use client::protocol::ResultId;
 
-/// Takes results in under `run_dir` until `stop`. Once it listens, `ready` is given what the workers of `plugin`
-/// would get.
+/// Takes results in under `run_dir` until `stop`. Once it listens, `ready` is given what the
+/// workers of `plugin` would get.
 pub fn serve_alone(
     run_dir: &Path,
     plugin: &str,
@@ -33,7 +33,8 @@ pub fn serve_alone(
     aggregator.serve(&server, receiver, stop)
 }
 
-/// The same for several plugins, with the limits of a run; `publish` is given the status document, JSON, as it changes.
+/// The same for several plugins, with the limits of a run; `publish` is given the status document,
+/// JSON, as it changes.
 pub fn serve_shared(
     run_dir: &Path,
     plugins: &[&str],
@@ -83,8 +84,8 @@ fn access(aggregator: &Aggregator, server: &Server, plugin: &str) -> anyhow::Res
     })
 }
 
-/// The same for workers that ask for certificates: `node_of` tells on which node the pod with a token runs, as a review
-/// by the API server would.
+/// The same for workers that ask for certificates: `node_of` tells on which node the pod with a
+/// token runs, as a review by the API server would.
 pub fn serve_certifying(
     run_dir: &Path,
     plugin: &str,

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use super::watchdog::Watchdog;
 
-/// Address space in KiB: threads' stacks and arenas take most of it, and debug builds more than others.
+/// Address space in KiB: threads' stacks and arenas take most of it, and debug builds more than
+/// others.
 const SPACE: u32 = 1_500_000;
 
 /// Result of a bounded run.
@@ -18,7 +19,8 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// The program under a wrapper that limits its memory; only Linux supports the limit, other systems run it without.
+/// The program under a wrapper that limits its memory; only Linux supports the limit, other systems
+/// run it without.
 fn within_space() -> Command {
     if cfg!(not(target_os = "linux")) {
         return Command::new(env!("CARGO_BIN_EXE_sonobuoy"));

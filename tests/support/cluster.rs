@@ -1,5 +1,5 @@
-//! A whole run around the fake API server: the aggregator's own process, a controller of DaemonSets, and workers with
-//! handwritten requests.
+//! A whole run around the fake API server: the aggregator's own process, a controller of
+//! DaemonSets, and workers with handwritten requests.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -59,8 +59,8 @@ pub fn complete(name: &str, digest: &[u8], size: usize) -> String {
     json!({"plugins": [], "status": "complete", "tar-info": info}).to_string()
 }
 
-/// A loopback address that no other test uses, where the system has more than one: no other process can take a port of it
-/// between the search for a free one and the start of the aggregator.
+/// A loopback address that no other test uses, where the system has more than one: no other process
+/// can take a port of it between the search for a free one and the start of the aggregator.
 fn own_address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = (std::process::id() << 8) | (NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f);
@@ -72,7 +72,8 @@ fn own_address() -> Ipv4Addr {
     }
 }
 
-/// A port for a server on all addresses. The system gives no outgoing connection a port of this range, so it stays free.
+/// A port for a server on all addresses. The system gives no outgoing connection a port of this
+/// range, so it stays free.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let free = |port: &u16| std::net::TcpListener::bind(("0.0.0.0", *port)).is_ok();
@@ -220,7 +221,8 @@ impl Cluster {
             .collect()
     }
 
-    /// The environment that a kubelet gives to the worker of a pod: values, and the content of secrets.
+    /// The environment that a kubelet gives to the worker of a pod: values, and the content of
+    /// secrets.
     pub fn environment(&self, pod: &Value) -> BTreeMap<String, String> {
         let containers = pod["spec"]["containers"].as_array().unwrap();
         let worker = containers
@@ -421,8 +423,8 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// Requests a certificate with a key and a request of another implementation; the status code, the response, and the
-    /// key.
+    /// Requests a certificate with a key and a request of another implementation; the status code,
+    /// the response, and the key.
     pub fn ask(&self, token: &str) -> (u16, String, String) {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let request = rcgen::CertificateParams::new(["another".to_owned()]).unwrap();

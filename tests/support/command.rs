@@ -1,9 +1,9 @@
 //! Runs the program: a builder for its input and the expected output.
 //!
-//! The program gets a new folder as working directory and HOME, and no environment except PATH and variables that its system
-//! requires. A program that exceeds the time limit is killed and fails the test. `SONOBUOY_TEST_PROGRAM` names another
-//! build, with its runner: `qemu-s390x-static /path/sonobuoy`; `SONOBUOY_TEST_AGGREGATOR` and `SONOBUOY_TEST_WORKER` do so
-//! for one command.
+//! The program gets a new folder as working directory and HOME, and no environment except PATH and
+//! variables that its system requires. A program that exceeds the time limit is killed and fails
+//! the test. `SONOBUOY_TEST_PROGRAM` names another build, with its runner: `qemu-s390x-static
+//! /path/sonobuoy`; `SONOBUOY_TEST_AGGREGATOR` and `SONOBUOY_TEST_WORKER` do so for one command.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;

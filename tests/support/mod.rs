@@ -1,4 +1,5 @@
-//! Foundations of the black-box tests: running the program, temporary folders, golden files, readable differences.
+//! Foundations of the black-box tests: running the program, temporary folders, golden files,
+//! readable differences.
 //!
 //! Uses no type of the crate, so that both sides cannot be wrong together.
 

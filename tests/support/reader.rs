@@ -32,7 +32,8 @@ impl Reader {
         Self::ClosedDescriptor,
     ];
 
-    /// The exit code of a call that prints something and whose exit code is `code` if everything is read.
+    /// The exit code of a call that prints something and whose exit code is `code` if everything is
+    /// read.
     pub fn expected(self, code: i32) -> i32 {
         if self == Self::FullDevice && code == 0 {
             1

@@ -1,5 +1,5 @@
-//! An aggregator as a worker sees it: HTTPS with client certificates, built on rustls and rcgen alone, so that both ends
-//! cannot share a mistake. Stores requests and gives predefined responses.
+//! An aggregator as a worker sees it: HTTPS with client certificates, built on rustls and rcgen
+//! alone, so that both ends cannot share a mistake. Stores requests and gives predefined responses.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -105,7 +105,8 @@ impl Certificates {
         );
         let heartbeat_headers = Arc::<Mutex<String>>::default();
         let added = Arc::clone(&heartbeat_headers);
-        // The thread ends with the test program: no client connects any more, and no data can be lost.
+        // The thread ends with the test program: no client connects any more, and no data can be
+        // lost.
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
                 let (config, replies, sender) =

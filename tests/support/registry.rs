@@ -1,5 +1,5 @@
-//! A container registry in memory, on a separate HTTP implementation. It can require tokens, cut downloads short, and lose
-//! pieces of uploads.
+//! A container registry in memory, on a separate HTTP implementation. It can require tokens, cut
+//! downloads short, and lose pieces of uploads.
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

@@ -1,8 +1,9 @@
 //! Skips tests whose requirements this machine lacks, and fails them where skipping is not allowed.
 //!
-//! A skip names the missing requirement by one word: a program (`kubectl`) or an ability of the machine (`root`). It is
-//! always printed. Under `SONOBUOY_TESTS=strict` it fails the test, unless `SONOBUOY_TESTS_MISSING`, a list separated by
-//! blanks, contains that word. `.ci/run` sets both, and lists only programs that it could not install.
+//! A skip names the missing requirement by one word: a program (`kubectl`) or an ability of the
+//! machine (`root`). It is always printed. Under `SONOBUOY_TESTS=strict` it fails the test, unless
+//! `SONOBUOY_TESTS_MISSING`, a list separated by blanks, contains that word. `.ci/run` sets both,
+//! and lists only programs that it could not install.
 
 use std::path::PathBuf;
 
@@ -35,7 +36,8 @@ pub fn program(name: &str) -> Option<PathBuf> {
     any_program(&[name])
 }
 
-/// The path of one of several equivalent programs; without all of them the test is skipped, naming the first.
+/// The path of one of several equivalent programs; without all of them the test is skipped, naming
+/// the first.
 #[track_caller]
 pub fn any_program(names: &[&str]) -> Option<PathBuf> {
     let folders: Vec<_> = std::env::var_os("PATH")

@@ -2,7 +2,8 @@
 
 use tiny_http::{Response, Server};
 
-/// Serves the status code and content that `answer` returns for a path, while `test` runs with the server's URL.
+/// Serves the status code and content that `answer` returns for a path, while `test` runs with the
+/// server's URL.
 pub fn serve(answer: impl Fn(&str) -> (u16, String) + Sync, test: impl FnOnce(&str)) {
     let server = Server::http("127.0.0.1:0").unwrap();
     let url = format!("http://{}", server.server_addr());

@@ -1,9 +1,11 @@
-//! `POST /api/v1/certificate`: a worker proves its pod with a token and gets a certificate for the result of that pod.
+//! `POST /api/v1/certificate`: a worker proves its pod with a token and gets a certificate for the
+//! result of that pod.
 //!
-//! Owns the order of the checks, the responses, and what is remembered: certificates of each pod, and for a short time
-//! tokens that were refused, which cost no further review. No failure bars an address: a hostile pod in the host's
-//! network has that of its node. `reviews` says whose token is reviewed next; a [`Reviewer`] identifies the holder;
-//! `backplane` signs. Reviews run on the threads of their connections.
+//! Owns the order of the checks, the responses, and what is remembered: certificates of each pod,
+//! and for a short time tokens that were refused, which cost no further review. No failure bars an
+//! address: a hostile pod in the host's network has that of its node. `reviews` says whose token is
+//! reviewed next; a [`Reviewer`] identifies the holder; `backplane` signs. Reviews run on the
+//! threads of their connections.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -32,8 +34,8 @@ const MAX_TRIES: u64 = 8;
 const WINDOW: Duration = Duration::from_secs(300);
 /// Maximum tries that are remembered, of all addresses or pods.
 const MAX_REMEMBERED: u64 = 32_768;
-/// Time for which a refused token is not reviewed again. Short: a token may be reviewed before the API server knows its
-/// pod.
+/// Time for which a refused token is not reviewed again. Short: a token may be reviewed before the
+/// API server knows its pod.
 const REFUSAL_MEMORY: Duration = Duration::from_secs(10);
 /// Maximum refusals that are remembered: more than reviews can bring within [`REFUSAL_MEMORY`].
 const MAX_REFUSALS: usize = 1_024;
@@ -114,8 +116,8 @@ impl Certifier {
         }
     }
 
-    /// The holder of a token that may have one more certificate. A token that was refused lately is refused again
-    /// without a review.
+    /// The holder of a token that may have one more certificate. A token that was refused lately is
+    /// refused again without a review.
     fn identify(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, Response> {
         if !self.reviewer.may_know(token) {
             return Err(Response::text(401, "the token is not for this run"));

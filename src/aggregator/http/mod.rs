@@ -1,9 +1,10 @@
 //! The routes: who may send which request, and the response.
 //!
-//! A request is permitted or refused before its body is read. `certificate` issues certificates to workers that prove their
-//! pod, in turns that `reviews` gives. `Content-Disposition` is read as by the servers that existing workers were written against (RFC 2183 with the encoding of
-//! RFC 2231); an invalid header means no name. Connections, framing and deadlines are those of
-//! `base::http`; files are the store's.
+//! A request is permitted or refused before its body is read. `certificate` issues certificates to
+//! workers that prove their pod, in turns that `reviews` gives. `Content-Disposition` is read as by
+//! the servers that existing workers were written against (RFC 2183 with the encoding of RFC 2231);
+//! an invalid header means no name. Connections, framing and deadlines are those of `base::http`;
+//! files are the store's.
 
 mod certificate;
 mod reviews;
@@ -126,7 +127,8 @@ fn permitted(method: &str, path: &str, caller: Option<&Caller>) -> Result<Route,
     ))
 }
 
-/// Notes a heartbeat, and tells the worker what it cannot see: that the other containers of its pod have ended.
+/// Notes a heartbeat, and tells the worker what it cannot see: that the other containers of its pod
+/// have ended.
 fn answer_heartbeat(store: &Store, id: &ResultId, request: &Request) -> Result<Response, Response> {
     let trouble = request
         .headers
@@ -230,8 +232,8 @@ fn file_name(header: &str) -> String {
         .unwrap_or_else(|| DEFAULT_FILE_NAME.into())
 }
 
-/// The last component of `wish`, if it can be a file name. The end of an overlong name is kept, because
-/// the suffix decides on its format.
+/// The last component of `wish`, if it can be a file name. The end of an overlong name is kept,
+/// because the suffix decides on its format.
 fn harmless(wish: &str) -> Option<String> {
     let name = wish.rsplit(['/', '\\']).next()?;
     if matches!(name, "" | "." | "..") || name.chars().any(char::is_control) {
@@ -242,8 +244,9 @@ fn harmless(wish: &str) -> Option<String> {
 
 const TOKEN: &str = r"[!#$%&'*+\-.0-9A-Z^_`a-z{|}~]+";
 
-/// Patterns of a parameter with its semicolon, of a whole header (`attachment`, `form-data`, or anything of the form
-/// `type` or `type/subtype`; a semicolon at the end is common), and of an escape.
+/// Patterns of a parameter with its semicolon, of a whole header (`attachment`, `form-data`, or
+/// anything of the form `type` or `type/subtype`; a semicolon at the end is common), and of an
+/// escape.
 static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
     let parameter = format!(r#";\s*({TOKEN})\s*=\s*(?:({TOKEN})|"((?:[^"\\\r\n]|\\[^\r\n])*)")"#);
     let header = format!(r"^\s*{TOKEN}(?:/{TOKEN})?\s*(?:{parameter}\s*)*;?\s*$");
@@ -289,8 +292,8 @@ fn digest_text(digest: &Sha256) -> String {
     format!("sha-256=:{}:", STANDARD.encode(digest))
 }
 
-/// The SHA-256 in all lines of `Repr-Digest`, if any; other kinds are ignored. `None` for a malformed line or two
-/// digests that differ.
+/// The SHA-256 in all lines of `Repr-Digest`, if any; other kinds are ignored. `None` for a
+/// malformed line or two digests that differ.
 fn announced_digest<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Option<Sha256>> {
     let mut found = None;
     for member in lines.flat_map(|line| line.split(',')) {

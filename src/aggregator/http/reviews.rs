@@ -1,9 +1,11 @@
-//! Turns for reviews of tokens: which client may ask the API server next, and which have to try again.
+//! Turns for reviews of tokens: which client may ask the API server next, and which have to try
+//! again.
 //!
-//! Reviews are bounded per second and at a time. Waiting requests take turns by network, an address or a /64 of IPv6:
-//! next is that with the fewest reviews in the last minute, among equals the request that has waited longest. So a
-//! network without a recent review waits for no other one that repeats its requests. Each request holds a thread, so
-//! few may wait; beyond that, the newest of the network with most reviews and requests is told to try again.
+//! Reviews are bounded per second and at a time. Waiting requests take turns by network, an address
+//! or a /64 of IPv6: next is that with the fewest reviews in the last minute, among equals the
+//! request that has waited longest. So a network without a recent review waits for no other one
+//! that repeats its requests. Each request holds a thread, so few may wait; beyond that, the newest
+//! of the network with most reviews and requests is told to try again.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -78,7 +80,8 @@ impl Reviews {
             if !state.waiting.contains(number) {
                 return None;
             }
-            // Only the first waits for the next moment at which a review may begin; its turn wakes the others.
+            // Only the first waits for the next moment at which a review may begin; its turn wakes
+            // the others.
             let mut until = deadline;
             if state.first() == Some(number) {
                 let free = state.next_start().filter(|start| *start > now);
@@ -180,8 +183,9 @@ mod tests {
         Reviews::default().state.into_inner().unwrap()
     }
 
-    /// Begins all reviews that may begin until `end`, each of which takes no time, while each network in `hostile`
-    /// repeats its requests; returns when each of the requests in `honest` got its turn.
+    /// Begins all reviews that may begin until `end`, each of which takes no time, while each
+    /// network in `hostile` repeats its requests; returns when each of the requests in `honest`
+    /// got its turn.
     fn turns(hostile: &[IpAddr], honest: &[u64], start: Instant, end: Duration) -> Vec<Duration> {
         let mut state = state();
         let (mut turns, mut asked) = (Vec::new(), 0);

@@ -1,8 +1,9 @@
-//! The state of a run without any I/O: expected results with their receipts and uploads, contacts of workers, and the
-//! status document.
+//! The state of a run without any I/O: expected results with their receipts and uploads, contacts
+//! of workers, and the status document.
 //!
-//! Each change is one method, called under the store's lock, and ends the [`Stop`] of each waiter; those that a restarted
-//! aggregator must know are a [`Record`]. Merges the [`progress`] of plugins.
+//! Each change is one method, called under the store's lock, and ends the [`Stop`] of each waiter;
+//! those that a restarted aggregator must know are a [`Record`]. Merges the [`progress`] of
+//! plugins.
 
 pub(crate) mod progress;
 #[cfg(test)]
@@ -25,11 +26,12 @@ use client::protocol::{ContainersEnd, FailureKind, Lost, Progress, ResultId};
 
 /// Time for all retries of refused uploads of a result.
 const RETRY_LIMIT: Duration = Duration::from_secs(600);
-/// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and pulling an image takes a
-/// while.
+/// Silence after which a worker is named in the status. Workers send a heartbeat every 15 s, and
+/// pulling an image takes a while.
 const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
-/// Heartbeats after which a worker sends further ones. Clients of the protocol may send a single one, to try the connection.
+/// Heartbeats after which a worker sends further ones. Clients of the protocol may send a single
+/// one, to try the connection.
 const PROMISING_HEARTBEATS: u32 = 2;
 
 /// Maximum bytes of the name and version of a worker.
@@ -39,7 +41,8 @@ const MAX_WORKER_BYTES: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Sender {
-    /// The precision of its identification, as of [`Caller::kind`](crate::backplane::Caller::kind); empty if unknown.
+    /// The precision of its identification, as of
+    /// [`Caller::kind`](crate::backplane::Caller::kind); empty if unknown.
     pub identity: String,
     /// Its name for itself: program and version.
     pub worker: String,
@@ -230,7 +233,8 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// A state that expects `ids`, each once, and keeps at most `progress_kept` bytes of their progress.
+    /// A state that expects `ids`, each once, and keeps at most `progress_kept` bytes of their
+    /// progress.
     pub(crate) fn new(ids: Vec<ResultId>, progress_kept: u64) -> Self {
         let mut state = Self {
             progress_kept,
@@ -300,7 +304,8 @@ impl State {
         }
     }
 
-    /// The last known problem of each awaited result: that of `id`, or those of its plugin if `id` is global.
+    /// The last known problem of each awaited result: that of `id`, or those of its plugin if `id`
+    /// is global.
     pub(crate) fn problems(&self, id: &ResultId) -> Vec<(ResultId, String)> {
         let problem = |slot: &Slot| match &slot.state {
             ResultState::Refused { reason, .. } => Some(reason.clone()),
@@ -361,8 +366,9 @@ impl State {
         }
     }
 
-    /// Begins an upload of `id`. An upload that `must_be_alone` replaces a stalled upload, and is refused during any other: a
-    /// worker whose connection died silently starts again, and must not wait for the dead connection.
+    /// Begins an upload of `id`. An upload that `must_be_alone` replaces a stalled upload, and is
+    /// refused during any other: a worker whose connection died silently starts again, and must
+    /// not wait for the dead connection.
     pub(crate) fn begin(
         &mut self,
         id: &ResultId,
@@ -424,7 +430,8 @@ impl State {
         })
     }
 
-    /// Acquires `id` for a change of files, which [`State::settle`] or [`State::release`] ends; false while it is acquired.
+    /// Acquires `id` for a change of files, which [`State::settle`] or [`State::release`] ends;
+    /// false while it is acquired.
     pub(crate) fn acquire(&mut self, id: &ResultId) -> Result<bool, Refusal> {
         self.open_slot(id)
             .map(|slot| !std::mem::replace(&mut slot.busy, true))
@@ -502,8 +509,8 @@ impl State {
         true
     }
 
-    /// Notes a heartbeat for `id`; false if `id` is not expected. After the [`PROMISING_HEARTBEATS`] of a worker of ours, its
-    /// silence is a failure.
+    /// Notes a heartbeat for `id`; false if `id` is not expected. After the
+    /// [`PROMISING_HEARTBEATS`] of a worker of ours, its silence is a failure.
     pub(crate) fn beat(&mut self, id: &ResultId, is_ours: bool, now: Instant) -> bool {
         if let Some(slot) = self.slot(id) {
             slot.beats = slot.beats.saturating_add(u32::from(is_ours));
@@ -523,7 +530,8 @@ impl State {
         self.get(id)?.containers
     }
 
-    /// Workers that promised heartbeats, and then sent neither heartbeats nor bytes of an upload for `limit`, and for how long.
+    /// Workers that promised heartbeats, and then sent neither heartbeats nor bytes of an upload
+    /// for `limit`, and for how long.
     pub(crate) fn gone_silent(
         &mut self,
         limit: Duration,
@@ -567,7 +575,8 @@ impl State {
         true
     }
 
-    /// Notes the processed results of `plugin`: the status of each, and its items by status, if it has any.
+    /// Notes the processed results of `plugin`: the status of each, and its items by status, if it
+    /// has any.
     pub(crate) fn processed(
         &mut self,
         plugin: &str,

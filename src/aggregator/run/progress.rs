@@ -7,15 +7,16 @@ use crate::aggregator::limits;
 use base::{json, visible};
 use client::protocol::{Progress, ResultId};
 
-/// Maximum failures that are kept of one plugin on one node. The largest suite in use has about 7,000 tests.
+/// Maximum failures that are kept of one plugin on one node. The largest suite in use has about
+/// 7,000 tests.
 const MAX_FAILURES: usize = 20_000;
 /// Memory of an entry of a list beside its letters.
 const ENTRY_BYTES: usize = 48;
 /// The last entry of a list that was cut.
 const MARK: &str = "… and more than are kept";
 
-/// Reads an update as existing plugins send it: keys in any case; unknown keys and text after the object are ignored; null
-/// equals absent; invalid Unicode is replaced.
+/// Reads an update as existing plugins send it: keys in any case; unknown keys and text after the
+/// object are ignored; null equals absent; invalid Unicode is replaced.
 pub(crate) fn decode(body: &[u8]) -> serde_json::Result<Progress> {
     serde_json::Deserializer::from_slice(body).deserialize_any(Fields)
 }
@@ -113,7 +114,8 @@ fn cost(text: &str) -> usize {
     text.len() + ENTRY_BYTES
 }
 
-/// The progress of `id` after `update` arrived at `now`, in at most `share` bytes; and whether it was cut for that.
+/// The progress of `id` after `update` arrived at `now`, in at most `share` bytes; and whether it
+/// was cut for that.
 pub(super) fn merged(
     id: &ResultId,
     before: Option<Progress>,

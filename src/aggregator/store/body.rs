@@ -1,7 +1,8 @@
-//! A body on its way to the disk: counted, hashed once, and refused when it is too large; and error reports among bodies.
+//! A body on its way to the disk: counted, hashed once, and refused when it is too large; and error
+//! reports among bodies.
 //!
-//! Remembers the refusal, because readers on top of it (a decompressor, an unpacker) wrap errors until their kind is lost.
-//! A large body is read on a second thread, see [`ahead`].
+//! Remembers the refusal, because readers on top of it (a decompressor, an unpacker) wrap errors
+//! until their kind is lost. A large body is read on a second thread, see [`ahead`].
 
 use std::fs::File;
 use std::io::{self, Read, Write as _};
@@ -18,7 +19,8 @@ use base::http::Meter;
 use base::json::json;
 use base::sys;
 
-/// Bytes after which the system begins to write them to the disk, so that the final sync finds little to do.
+/// Bytes after which the system begins to write them to the disk, so that the final sync finds
+/// little to do.
 const FLUSHED_BYTES: u64 = 8 << 20;
 
 /// SHA-256 of a body as it was sent.
@@ -146,7 +148,8 @@ impl<R: Read + Send> Read for BodyReader<R> {
     }
 }
 
-/// Whether a nameless body is the error report of an older worker: an object with `error` and nothing else.
+/// Whether a nameless body is the error report of an older worker: an object with `error` and
+/// nothing else.
 pub(super) fn is_bare_report(body: &[u8]) -> bool {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -157,7 +160,8 @@ pub(super) fn is_bare_report(body: &[u8]) -> bool {
     serde_json::from_slice::<Bare>(body).is_ok()
 }
 
-/// The bytes to keep of an error report, and its sentence. A body that is not a report becomes the sentence of one.
+/// The bytes to keep of an error report, and its sentence. A body that is not a report becomes the
+/// sentence of one.
 pub(super) fn report(body: Vec<u8>) -> (Vec<u8>, String) {
     #[derive(Deserialize)]
     struct Report {

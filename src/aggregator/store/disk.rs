@@ -1,10 +1,12 @@
 //! The share of the disk of each result.
 //!
-//! Each plugin has an equal part of the space at the beginning of the run, and each of its results an equal part of that.
-//! A result may always use its share, and more as long as the rest suffices for the unused shares of all results that are
-//! not settled: one that needs much gets it, and none takes the share of another. A node that joins later gets an equal part
-//! of what its plugin's results have not used. An upload claims space before it writes, and releases it unless it is kept.
-//! The disk is measured once for several MiB. Starts no thread; the locks are held for arithmetic alone.
+//! Each plugin has an equal part of the space at the beginning of the run, and each of its results
+//! an equal part of that. A result may always use its share, and more as long as the rest suffices
+//! for the unused shares of all results that are not settled: one that needs much gets it, and none
+//! takes the share of another. A node that joins later gets an equal part of what its plugin's
+//! results have not used. An upload claims space before it writes, and releases it unless it is
+//! kept. The disk is measured once for several MiB. Starts no thread; the locks are held for
+//! arithmetic alone.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -205,7 +207,8 @@ impl Disk {
         sums.set(id, held);
     }
 
-    /// Takes `more` for `id` from the disk. A system call for each block of a body would cost more than its bytes.
+    /// Takes `more` for `id` from the disk. A system call for each block of a body would cost more
+    /// than its bytes.
     fn take_measured(&self, id: &ResultId, more: Space) -> Result<(), Refusal> {
         if let Some(free) = self.free_for(more)
             && self.take(free, id, more).is_ok()

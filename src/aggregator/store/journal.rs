@@ -1,8 +1,9 @@
 //! The journal of a run: its [`Record`]s in order of time.
 //!
-//! One JSON object per line after its checksum, appended with one write and synced before any response. Knows nothing of
-//! the files that hold the results. Needs no lock: the file is opened for appending, and every record *begins* with the
-//! line break, so a record that was cut by a crash or a full disk spoils no other.
+//! One JSON object per line after its checksum, appended with one write and synced before any
+//! response. Knows nothing of the files that hold the results. Needs no lock: the file is opened
+//! for appending, and every record *begins* with the line break, so a record that was cut by a
+//! crash or a full disk spoils no other.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -49,8 +50,8 @@ impl Replayed {
 }
 
 impl Journal {
-    /// Opens or creates the journal at `path`, and reads its records. Only one process may open it: two would disagree about
-    /// what has arrived.
+    /// Opens or creates the journal at `path`, and reads its records. Only one process may open it:
+    /// two would disagree about what has arrived.
     pub(super) fn open(path: &Path) -> anyhow::Result<(Self, Replayed)> {
         let open = || {
             let file = OpenOptions::new()
@@ -96,7 +97,8 @@ pub(crate) fn line(record: &Record) -> serde_json::Result<String> {
     Ok(format!("\n{} {json}", checksum(json.as_bytes())))
 }
 
-/// Detects damage: a name with one wrong letter would be another name, whose result would be awaited until the end.
+/// Detects damage: a name with one wrong letter would be another name, whose result would be
+/// awaited until the end.
 fn checksum(json: &[u8]) -> String {
     let mut sum = flate2::Crc::new();
     sum.update(json);

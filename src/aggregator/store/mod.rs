@@ -1,10 +1,14 @@
-//! The results of a run on the disk: written as streams, renamed into place whole, remembered over a crash.
+//! The results of a run on the disk: written as streams, renamed into place whole, remembered over
+//! a crash.
 //!
-//! A result is in `plugins/<plugin>/results/<node>/`, an error in its place in `plugins/<plugin>/errors/<node>/error.json`.
-//! Both are written to a folder beside the run directory, on the same disk, and renamed. Everything else that must survive
-//! a crash (journal, authority, partial bodies) is in the folder `<run directory>.state`, which no archive contains.
+//! A result is in `plugins/<plugin>/results/<node>/`, an error in its place in
+//! `plugins/<plugin>/errors/<node>/error.json`. Both are written to a folder beside the run
+//! directory, on the same disk, and renamed. Everything else that must survive a crash (journal,
+//! authority, partial bodies) is in the folder `<run directory>.state`, which no archive contains.
 //!
-//! `body` reads an upload; `disk` shares the disk among results; `journal` has a record of each change. Nothing is written or read under the lock of the state. Knows neither HTTP nor permissions.
+//! `body` reads an upload; `disk` shares the disk among results; `journal` has a record of each
+//! change. Nothing is written or read under the lock of the state. Knows neither HTTP nor
+//! permissions.
 
 mod body;
 mod disk;
@@ -38,7 +42,8 @@ use journal::{Journal, Replayed};
 
 /// How long an upload waits for another one of the same result.
 const TURN_TIMEOUT: Duration = Duration::from_secs(2);
-/// Maximum bytes of the list of finished tests of a plugin; the names of all tests of Kubernetes have two MiB.
+/// Maximum bytes of the list of finished tests of a plugin; the names of all tests of Kubernetes
+/// have two MiB.
 const MAX_FINISHED_BYTES: u64 = 4 << 20;
 
 /// The store of one run.
@@ -56,7 +61,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store of the run in `run_dir`: a new one that expects `expected`, or the one that was begun there.
+    /// Opens the store of the run in `run_dir`: a new one that expects `expected`, or the one that
+    /// was begun there.
     pub(crate) fn open(
         run_dir: &Path,
         expected: &[ResultId],
@@ -191,8 +197,8 @@ impl Store {
         self.lock().apply(record, Instant::now());
     }
 
-    /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on nodes counts for each
-    /// node whose result is outstanding.
+    /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on
+    /// nodes counts for each node whose result is outstanding.
     pub(crate) fn record(&self, failure: &Failure) {
         let ids: Vec<ResultId> = self
             .lock()
@@ -224,7 +230,8 @@ impl Store {
         }
     }
 
-    /// Records an end from outside, such as a time limit, after the last known problem of each result that it ends.
+    /// Records an end from outside, such as a time limit, after the last known problem of each
+    /// result that it ends.
     pub(crate) fn record_end(&self, failure: &Failure) {
         let problems = self.lock().problems(&failure.id);
         for (id, problem) in problems {
@@ -251,7 +258,8 @@ impl Store {
         );
     }
 
-    /// Turns refused uploads into failures that were not retried within `window`, or were retried for too long.
+    /// Turns refused uploads into failures that were not retried within `window`, or were retried
+    /// for too long.
     pub(crate) fn give_up(&self, window: Duration) {
         let given_up = self.lock().given_up(window, Instant::now());
         for (id, reason) in given_up {
@@ -284,8 +292,8 @@ impl Store {
         }
     }
 
-    /// Appends the test that the message of an update reports as finished to the list of its plugin, from which another run
-    /// can resume. Best effort.
+    /// Appends the test that the message of an update reports as finished to the list of its
+    /// plugin, from which another run can resume. Best effort.
     pub(crate) fn note_finished(&self, id: &ResultId, message: &str) {
         if !id.is_global() || layout::ran_test(message).is_none() || message.contains('\n') {
             return;
@@ -305,8 +313,8 @@ impl Store {
         }
     }
 
-    /// Compares the files of all results with what arrived, once no more arrive. One that differs, or cannot be read, becomes a
-    /// failure; returns how many did.
+    /// Compares the files of all results with what arrived, once no more arrive. One that differs,
+    /// or cannot be read, becomes a failure; returns how many did.
     pub(crate) fn verify(&self) -> usize {
         let arrived: Vec<(ResultId, Arrived)> = self.lock().arrived().collect();
         let mut failed = 0;
@@ -324,8 +332,8 @@ impl Store {
         failed
     }
 
-    /// Notes that the file or folder `path` was removed from the run, which fails the result that it
-    /// was part of. A folder of a result that is empty now is removed, too.
+    /// Notes that the file or folder `path` was removed from the run, which fails the result that
+    /// it was part of. A folder of a result that is empty now is removed, too.
     pub(crate) fn lose_file(&self, path: &Path, why: &str) {
         let ids: Vec<ResultId> = self.lock().ids().cloned().collect();
         let Some(id) = ids
@@ -484,7 +492,8 @@ impl Store {
         Ok(digest)
     }
 
-    /// Renames the folder `place` to where the result of `id` belongs, unless another upload was faster.
+    /// Renames the folder `place` to where the result of `id` belongs, unless another upload was
+    /// faster.
     fn put_result(&self, id: &ResultId, place: &Path, receipt: Receipt) -> Result<(), Refusal> {
         let slot = self.acquire(id)?;
         let (target, errors) = (self.results(id), self.errors(id));
@@ -601,8 +610,8 @@ impl Store {
         }
     }
 
-    /// Restores the state from journal and disk. A result that is in place but not in the journal is complete, since it was
-    /// renamed; its sender had no response, and will retry.
+    /// Restores the state from journal and disk. A result that is in place but not in the journal
+    /// is complete, since it was renamed; its sender had no response, and will retry.
     fn resume(&self, records: Vec<Record>) -> Result<()> {
         let mut state = self.lock();
         for record in records {
@@ -638,8 +647,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes a folder or file of the run, if it exists, so that no crash leaves a part of it: what is
-    /// found in place after a restart counts as complete.
+    /// Removes a folder or file of the run, if it exists, so that no crash leaves a part of it:
+    /// what is found in place after a restart counts as complete.
     pub(crate) fn discard(&self, path: &Path) -> Result<()> {
         let aside = self.new_place();
         let renamed = base::found(fs::rename(path, &aside));
@@ -704,8 +713,8 @@ impl Drop for SlotGuard<'_> {
     }
 }
 
-/// Those of `expected` that the journal lacks: all in a new run, and some if its first record, which
-/// has them, is damaged. Nodes that joined later have records of their own.
+/// Those of `expected` that the journal lacks: all in a new run, and some if its first record,
+/// which has them, is damaged. Nodes that joined later have records of their own.
 fn missing(replayed: &Replayed, known: &[ResultId], expected: &[ResultId]) -> Vec<ResultId> {
     if !known.is_empty() && !replayed.lacks_start {
         return Vec::new();

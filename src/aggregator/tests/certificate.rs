@@ -12,7 +12,8 @@ use crate::backplane::Authority;
 use client::protocol::ResultId;
 use client::{Access, Client, Error, Retry, Submitted};
 
-/// Accepts tokens that name their holder: `N.p` for the pod of `p` on node N. Other tokens name the failure.
+/// Accepts tokens that name their holder: `N.p` for the pod of `p` on node N. Other tokens name the
+/// failure.
 #[derive(Default)]
 struct ByWord {
     asked: Arc<AtomicU32>,

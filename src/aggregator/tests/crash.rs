@@ -163,8 +163,9 @@ fn payload(number: usize) -> (&'static str, Vec<u8>, String, Vec<u8>) {
     }
 }
 
-/// Sends until the result is acknowledged. Except during the server's last life, every third worker stops in the
-/// middle of its body, reports it, and keeps the connection open until the server ends.
+/// Sends until the result is acknowledged. Except during the server's last life, every third worker
+/// stops in the middle of its body, reports it, and keeps the connection open until the server
+/// ends.
 fn upload(number: usize, access: &Access, place: &Place, events: &Sender<()>) {
     let (headers, body, _, _) = payload(number);
     let mut seen = 0;

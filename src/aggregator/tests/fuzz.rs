@@ -1,4 +1,5 @@
-//! Invariants of progress updates and damaged journals, called by the fuzzers and, with their corpus, by a test.
+//! Invariants of progress updates and damaged journals, called by the fuzzers and, with their
+//! corpus, by a test.
 
 use crate::aggregator::limits;
 use crate::aggregator::run::progress;

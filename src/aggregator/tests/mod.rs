@@ -1,4 +1,5 @@
-//! The aggregator as a whole: over the wire, killed and restarted, with the original's worker; and what fuzzers call.
+//! The aggregator as a whole: over the wire, killed and restarted, with the original's worker; and
+//! what fuzzers call.
 
 #[cfg(test)]
 mod certificate;

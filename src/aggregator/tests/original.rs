@@ -1,6 +1,7 @@
 //! The original's worker against our aggregator.
 //!
-//! Runs only where `SONOBUOY_ORIGINAL` names that program; `tests/original.sh` builds it where Go is installed.
+//! Runs only where `SONOBUOY_ORIGINAL` names that program; `tests/original.sh` builds it where Go
+//! is installed.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

@@ -127,7 +127,8 @@ impl Running<'_> {
         .unwrap()
     }
 
-    /// Sends a request with a body of known length as `plugin`, and returns status and head of the response.
+    /// Sends a request with a body of known length as `plugin`, and returns status and head of the
+    /// response.
     pub(crate) fn ask(
         &self,
         plugin: &str,

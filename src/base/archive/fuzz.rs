@@ -1,4 +1,5 @@
-//! What must hold for any bytes as an archive; called by the fuzzer and, with its corpus, by a test.
+//! What must hold for any bytes as an archive; called by the fuzzer and, with its corpus, by a
+//! test.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,8 +8,8 @@ use std::path::Path;
 use super::{Limits, unpack};
 use crate::temp;
 
-/// Any bytes are unpacked inside their folder and within the limits, or refused, both as a gzip tar and as a tar inside
-/// gzip.
+/// Any bytes are unpacked inside their folder and within the limits, or refused, both as a gzip tar
+/// and as a tar inside gzip.
 pub fn consistent(bytes: &[u8]) {
     let mut stored = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
     stored.write_all(bytes).expect("memory");
@@ -32,7 +33,8 @@ pub fn consistent(bytes: &[u8]) {
     }
 }
 
-/// The number of files and their bytes; checks that nothing leads out and nothing is locked or privileged.
+/// The number of files and their bytes; checks that nothing leads out and nothing is locked or
+/// privileged.
 fn inside(dir: &Path, root: &Path) -> (u64, u64) {
     let (mut files, mut size) = (0, 0);
     for entry in fs::read_dir(dir).expect("a folder") {

@@ -1,7 +1,7 @@
 //! Gzip tars: packing a folder, and safely unpacking into one.
 //!
-//! Owns the container format, its dialects and all limits on hostile input. Does not know what the files mean.
-//! Everything is streamed: memory does not grow with the archive.
+//! Owns the container format, its dialects and all limits on hostile input. Does not know what the
+//! files mean. Everything is streamed: memory does not grow with the archive.
 
 #[cfg(any(fuzzing, test))]
 mod fuzz;
@@ -25,14 +25,15 @@ pub use survey::Survey;
 pub use tree::TreeDigest;
 pub use unpack::{Dropped, Unpacked, unpack, unpack_within};
 
-/// Maximum depth of folders that are read, since each open one holds a descriptor: more than the levels that are unpacked,
-/// so that a reader sees that an archive has too many.
+/// Maximum depth of folders that are read, since each open one holds a descriptor: more than the
+/// levels that are unpacked, so that a reader sees that an archive has too many.
 const MAX_OPEN_LEVELS: usize = 300;
 
 /// Why an archive could not be read; callers distinguish the sender's fault from their own.
 #[derive(Debug)]
 pub enum Error {
-    /// It is not a gzip tar, or it is truncated or damaged: the sender's fault; sending it again may help.
+    /// It is not a gzip tar, or it is truncated or damaged: the sender's fault; sending it again
+    /// may help.
     Malformed(String),
     /// It exceeds the [`Limits`].
     TooLarge(String),

@@ -1,5 +1,6 @@
-//! Packs a folder into a gzip tar, as a stream or as a file that is either complete or absent; joins finished archives in one
-//! stream, the same bytes each time, so that a reader can resume after losing the connection.
+//! Packs a folder into a gzip tar, as a stream or as a file that is either complete or absent;
+//! joins finished archives in one stream, the same bytes each time, so that a reader can resume
+//! after losing the connection.
 
 use std::cell::Cell;
 use std::fmt;
@@ -48,17 +49,20 @@ impl fmt::Display for PackError {
 
 impl std::error::Error for PackError {}
 
-/// Packs the content of `dir` and returns `out` after the last byte of gzip. An error if anything in it changes meanwhile.
+/// Packs the content of `dir` and returns `out` after the last byte of gzip. An error if anything
+/// in it changes meanwhile.
 ///
-/// Names are relative to `dir` without `./`, in the order of a walk sorted by name; `dir` itself is not an entry. Symbolic
-/// links are packed as such. A special file becomes an empty pipe: the reader refuses it, and thereby learns of it.
+/// Names are relative to `dir` without `./`, in the order of a walk sorted by name; `dir` itself is
+/// not an entry. Symbolic links are packed as such. A special file becomes an empty pipe: the
+/// reader refuses it, and thereby learns of it.
 pub fn pack<W: Write>(dir: &Path, out: W) -> Result<W, PackError> {
     let folder = Folder::open(dir).map_err(PackError::unreadable(dir))?;
     let survey = Survey::take(&folder, dir)?;
     pack_open(&folder, dir, &survey, out)
 }
 
-/// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since, and that must still be as in `survey`.
+/// Like [`pack`], for a folder that was opened as `dir` and may have been renamed since, and that
+/// must still be as in `survey`.
 pub fn pack_open<W: Write>(
     folder: &Folder,
     dir: &Path,
@@ -81,9 +85,10 @@ pub fn pack_open<W: Write>(
     }
 }
 
-/// Like [`pack`], for a folder that is in use and an archive that is read once. A file that grows in the meantime is cut off
-/// at its previous size, one that shrinks is padded with zeros, one that vanishes is left out. With less compression, and with
-/// a rest before each 64 KiB, since even a thread of the lowest priority keeps its processor for milliseconds unless it sleeps.
+/// Like [`pack`], for a folder that is in use and an archive that is read once. A file that grows
+/// in the meantime is cut off at its previous size, one that shrinks is padded with zeros, one that
+/// vanishes is left out. With less compression, and with a rest before each 64 KiB, since even a
+/// thread of the lowest priority keeps its processor for milliseconds unless it sleeps.
 /// The last entry is an empty file `marker`.
 pub fn pack_live<W: Write>(dir: &Path, marker: &str, out: W) -> Result<W, PackError> {
     let folder = Folder::open(dir).map_err(PackError::unreadable(dir))?;
@@ -256,7 +261,8 @@ pub struct Packed {
     pub sha256: String,
 }
 
-/// Packs `dir` into a file that will be `path`, readable only by its owner. Errors of the file name it.
+/// Packs `dir` into a file that will be `path`, readable only by its owner. Errors of the file name
+/// it.
 pub fn pack_file(dir: &Path, path: &Path) -> Result<(NewFile, Packed), PackError> {
     let output = |error| PackError::Output(at(path)(error));
     let file = NewFile::create(path, 0o600).map_err(output)?;
@@ -295,7 +301,8 @@ pub fn finished(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Writes `files` to `out` as one uncompressed gzip tar under their base names, without the first `skip` bytes.
+/// Writes `files` to `out` as one uncompressed gzip tar under their base names, without the first
+/// `skip` bytes.
 pub fn bundle(files: &[PathBuf], skip: u64, out: impl Write) -> io::Result<()> {
     let gzip = GzBuilder::new()
         .mtime(0)

@@ -1,7 +1,9 @@
-//! The entries of a tar in any dialect, one after the other, with limits on everything held in memory.
+//! The entries of a tar in any dialect, one after the other, with limits on everything held in
+//! memory.
 //!
-//! The `tar` crate parses single headers; the walk is our own because long names and extended headers of hostile
-//! archives may claim any size, and because reports read gigabyte archives in one pass.
+//! The `tar` crate parses single headers; the walk is our own because long names and extended
+//! headers of hostile archives may claim any size, and because reports read gigabyte archives in
+//! one pass.
 
 use std::io::{self, Read};
 
@@ -89,7 +91,8 @@ struct Extended {
 }
 
 impl<R: Read> Reader<R> {
-    /// Starts before the first entry. Exceeding `limits` is an error, whether entries are read or skipped.
+    /// Starts before the first entry. Exceeding `limits` is an error, whether entries are read or
+    /// skipped.
     pub fn new(input: R, limits: Limits) -> Self {
         Self {
             input,
@@ -102,8 +105,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The next entry, after skipping the rest of the previous one; `None` once the compressed stream has been read to its
-    /// end, too, and is known to be complete.
+    /// The next entry, after skipping the rest of the previous one; `None` once the compressed
+    /// stream has been read to its end, too, and is known to be complete.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
         let mut extended = Extended::default();
         for _ in 0..=MAX_EXTENSIONS {
@@ -255,7 +258,8 @@ impl<R: Read> Read for Reader<R> {
     }
 }
 
-/// Classifies a failed read: malformed if decompression failed, else an error of the disk or connection.
+/// Classifies a failed read: malformed if decompression failed, else an error of the disk or
+/// connection.
 pub(super) fn input_error(error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => {
@@ -297,7 +301,8 @@ fn until_nul(bytes: &[u8]) -> Vec<u8> {
         .to_vec()
 }
 
-/// Parses records of the form `<length> <key>=<value>\n`, where the length includes the whole record.
+/// Parses records of the form `<length> <key>=<value>\n`, where the length includes the whole
+/// record.
 fn parse_pax(mut data: &[u8], extended: &mut Extended) -> Result<(), Error> {
     let bad = || Error::Malformed("not a tar archive: an extended header is damaged".into());
     while !data.is_empty() && data[0] != 0 {

@@ -1,5 +1,5 @@
-//! What a folder contains at one moment, without its content: its size before it is packed, and whether it is still the same
-//! afterwards.
+//! What a folder contains at one moment, without its content: its size before it is packed, and
+//! whether it is still the same afterwards.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ pub struct Survey {
     pub bytes: u64,
     /// The largest file, and its length.
     pub largest: (PathBuf, u64),
-    /// A digest of each entry in the order of the walk: eight bytes for each, whatever their names.
+    /// A digest of each entry in the order of the walk: eight bytes for each, whatever their
+    /// names.
     entries: Vec<u64>,
 }
 
@@ -37,8 +38,8 @@ impl Survey {
         Ok(survey)
     }
 
-    /// The first entry of the folder that is different by now. Of one that is new or gone, this is its folder, whose time of
-    /// modification has changed.
+    /// The first entry of the folder that is different by now. Of one that is new or gone, this is
+    /// its folder, whose time of modification has changed.
     pub fn difference(&self, folder: &Folder, dir: &Path) -> Result<Option<PathBuf>, PackError> {
         let (mut before, mut changed) = (self.entries.iter(), None);
         walk(folder, dir, 1, &mut |path, digest, _| {
@@ -55,8 +56,8 @@ impl Survey {
     }
 }
 
-/// Passes the path, a digest and the length of each entry to `visit`, each folder before its entries, until it returns false.
-/// Returns whether it always returned true.
+/// Passes the path, a digest and the length of each entry to `visit`, each folder before its
+/// entries, until it returns false. Returns whether it always returned true.
 fn walk(
     folder: &Folder,
     dir: &Path,

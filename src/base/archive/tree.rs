@@ -1,8 +1,10 @@
-//! A digest of a folder with everything in it, which can be computed while its files are written, in any order.
+//! A digest of a folder with everything in it, which can be computed while its files are written,
+//! in any order.
 //!
-//! Each entry has a SHA-256 of its path, kind and content; the digest is their sum. Memory is constant, and an entry that is
-//! replaced is subtracted. A random salt is part of each SHA-256: sums of hashes can be forged by whoever can compute them
-//! while choosing files, and a plugin does not know the salt while it runs.
+//! Each entry has a SHA-256 of its path, kind and content; the digest is their sum. Memory is
+//! constant, and an entry that is replaced is subtracted. A random salt is part of each SHA-256:
+//! sums of hashes can be forged by whoever can compute them while choosing files, and a plugin does
+//! not know the salt while it runs.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -23,7 +23,8 @@ const MAX_LEVELS: usize = 256;
 /// Maximum names that the file system considers equal.
 const MAX_NAMESAKES: u32 = 1_000;
 
-/// Maximum warnings about an archive, and names of dropped entries: a hostile one must not flood the log.
+/// Maximum warnings about an archive, and names of dropped entries: a hostile one must not flood
+/// the log.
 const MAX_WARNINGS: usize = 5;
 
 /// What was unpacked.
@@ -69,20 +70,22 @@ impl fmt::Display for Dropped {
     }
 }
 
-/// Unpacks the gzip tar `input` into the folder `into`, which is created unless it exists, and should be empty.
+/// Unpacks the gzip tar `input` into the folder `into`, which is created unless it exists, and
+/// should be empty.
 ///
-/// Nothing is written outside `into`: names are normalised (`./x` and `/x` become `x`); entries that climb out with `..`,
-/// entries below more than 256 folders, devices and pipes are dropped. A hard link becomes a copy of the file that it names.
-/// Symbolic links are created last, and only if their target is inside. Set-user-id bits and owners are dropped; everything
-/// stays writable for its owner. A later entry replaces an earlier file of the same name; if the file system ignores case, a
-/// name that differs only in case gets a suffix. Characters that the system does not allow are escaped. After an error the
-/// folder contains the entries before it.
+/// Nothing is written outside `into`: names are normalised (`./x` and `/x` become `x`); entries
+/// that climb out with `..`, entries below more than 256 folders, devices and pipes are dropped. A
+/// hard link becomes a copy of the file that it names. Symbolic links are created last, and only if
+/// their target is inside. Set-user-id bits and owners are dropped; everything stays writable for
+/// its owner. A later entry replaces an earlier file of the same name; if the file system ignores
+/// case, a name that differs only in case gets a suffix. Characters that the system does not allow
+/// are escaped. After an error the folder contains the entries before it.
 pub fn unpack(input: impl Read, into: &Path, limits: &Limits) -> Result<Unpacked, Error> {
     unpack_within(input, into, limits, |_| true)
 }
 
-/// Like [`unpack`], but calls `room` with the number of bytes before creating a file, folder or link, and fails if it returns
-/// false.
+/// Like [`unpack`], but calls `room` with the number of bytes before creating a file, folder or
+/// link, and fails if it returns false.
 pub fn unpack_within(
     input: impl Read,
     into: &Path,
@@ -264,8 +267,8 @@ impl Destination<'_> {
         Ok(())
     }
 
-    /// Opens the file that the hard link `entry` called `name` refers to, with its length; or the reason why it is dropped.
-    /// Symbolic links do not exist yet, so nothing leads out.
+    /// Opens the file that the hard link `entry` called `name` refers to, with its length; or the
+    /// reason why it is dropped. Symbolic links do not exist yet, so nothing leads out.
     fn linked_file(
         &self,
         entry: &Entry,
@@ -341,8 +344,9 @@ impl Destination<'_> {
         sys::set_mode(path, sys::mode(&about) & mode | 0o700).map_err(output_error(path))
     }
 
-    /// Creates the links whose targets are inside. Targets may contain other links, so there is a second pass; since links are
-    /// created last and replace nothing, no file is ever written through one.
+    /// Creates the links whose targets are inside. Targets may contain other links, so there is a
+    /// second pass; since links are created last and replace nothing, no file is ever written
+    /// through one.
     fn make_links(&mut self, links: &[[Vec<u8>; 2]]) -> Result<(), Error> {
         let root = self.into.canonicalize().map_err(output_error(self.into))?;
         for last in [false, true] {
@@ -374,7 +378,8 @@ impl Destination<'_> {
         if target.has_root() || self.make_way(path).is_err() {
             return Ok(false);
         }
-        // Both ends are actually resolved: a chain of links can lead out although each name looks harmless.
+        // Both ends are actually resolved: a chain of links can lead out although each name looks
+        // harmless.
         let inside = |path: &Path| path.canonicalize().is_ok_and(|path| path.starts_with(root));
         if !inside(parent) || !inside(&parent.join(&target)) {
             return Ok(false);
@@ -389,8 +394,8 @@ impl Destination<'_> {
     }
 }
 
-/// The name as a path below the folder, and whether it contains escapes; empty for the folder itself. `Err` is the reason to
-/// skip the entry.
+/// The name as a path below the folder, and whether it contains escapes; empty for the folder
+/// itself. `Err` is the reason to skip the entry.
 fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
     const OUT: &str = "its name leads out of the folder";
     if name.contains(&0) {
@@ -423,7 +428,8 @@ fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
 /// A file that was opened to write an entry.
 struct Created {
     file: File,
-    /// Its name, which has a suffix if this system considers the requested one equal to that of another file.
+    /// Its name, which has a suffix if this system considers the requested one equal to that of
+    /// another file.
     name: PathBuf,
     /// SHA-256 of the content that it had before.
     replaces: Option<Digest>,

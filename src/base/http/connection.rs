@@ -1,7 +1,8 @@
 //! One connection on one thread: requests in order, each with its response, until one side ends it.
 //!
-//! The body of a request is a reader: by length or by chunks, within limits, never past its end. `Ok(0)` is returned only at
-//! the true end. A body that is truncated, malformed or too slow fails for good, and the connection responds accordingly.
+//! The body of a request is a reader: by length or by chunks, within limits, never past its end.
+//! `Ok(0)` is returned only at the true end. A body that is truncated, malformed or too slow fails
+//! for good, and the connection responds accordingly.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,8 +42,8 @@ impl Connection {
         }
     }
 
-    /// Serves requests until the end, or until one is a long upload that `may_be_long` does not permit. Where `is_last`
-    /// says so, the connection ends after the response.
+    /// Serves requests until the end, or until one is a long upload that `may_be_long` does not
+    /// permit. Where `is_last` says so, the connection ends after the response.
     pub(super) fn serve(
         &mut self,
         limits: &Limits,
@@ -92,7 +93,8 @@ impl Connection {
     /// The head of the next request; `None` at the end of the connection.
     fn head(&mut self, limits: &Limits) -> Result<Option<Head>, Refusal> {
         let (mut bytes, mut blank) = (Vec::new(), 0);
-        // Only a connection that has had a response may be ended while idle; a new one is about to send its request.
+        // Only a connection that has had a response may be ended while idle; a new one is about to
+        // send its request.
         let (phase, limit) = match std::mem::replace(&mut self.is_new, false) {
             true => (Phase::Handshake, limits.handshake),
             false => (Phase::Idle, limits.idle),
@@ -101,7 +103,8 @@ impl Connection {
         loop {
             let seen = bytes.len();
             match self.input.fill_buf() {
-                // Bytes beyond the limit are ignored, so that the result does not depend on how the bytes arrive.
+                // Bytes beyond the limit are ignored, so that the result does not depend on how the
+                // bytes arrive.
                 Ok(piece @ [_, ..]) => bytes.extend(piece.iter().take(limits.head_bytes - seen)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {

@@ -1,7 +1,7 @@
 //! The head of a request: its end, its meaning, and the reasons to refuse it. Pure, no I/O.
 //!
-//! `httparse` splits it into lines. Everything that determines the length of the body is decided here, strictly: two readers
-//! of one stream must never disagree.
+//! `httparse` splits it into lines. Everything that determines the length of the body is decided
+//! here, strictly: two readers of one stream must never disagree.
 
 /// Maximum header lines of a head.
 const MAX_HEADERS: usize = 100;
@@ -64,8 +64,8 @@ impl Headers {
     }
 }
 
-/// The end of the head in `bytes`, or of the empty line at their start. The first `seen` bytes were checked before.
-/// Refuses a NUL, and a line that does not end in CR LF, as soon as it arrives.
+/// The end of the head in `bytes`, or of the empty line at their start. The first `seen` bytes were
+/// checked before. Refuses a NUL, and a line that does not end in CR LF, as soon as it arrives.
 pub(super) fn end(bytes: &[u8], seen: usize) -> Result<Option<usize>, Refusal> {
     for (index, &byte) in bytes.iter().enumerate().skip(seen) {
         let before = index.checked_sub(1).map(|before| bytes[before]);
@@ -178,7 +178,8 @@ fn framing(headers: &Headers, version: u8) -> Result<Framing, Refusal> {
         if lengths.next().is_some() {
             return Err(bad("both transfer-encoding and content-length"));
         }
-        // Other readers take only blanks and tabs as the margin of a value, no other white space of Unicode.
+        // Other readers take only blanks and tabs as the margin of a value, no other white space of
+        // Unicode.
         let coding = coding.trim_matches([' ', '\t']);
         if version == 0 || codings.next().is_some() || !coding.eq_ignore_ascii_case("chunked") {
             return Err(bad("a transfer-encoding other than chunked"));

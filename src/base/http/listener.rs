@@ -1,7 +1,9 @@
-//! The listening socket: accepts connections into the queue, and tells it which of them have become readable.
+//! The listening socket: accepts connections into the queue, and tells it which of them have become
+//! readable.
 //!
-//! A wildcard means all addresses of IPv4 and IPv6: pods in a network with IPv6 alone could not reach a server at
-//! `0.0.0.0`, and a machine with IPv4 alone must not fail for lack of the other family.
+//! A wildcard means all addresses of IPv4 and IPv6: pods in a network with IPv6 alone could not
+//! reach a server at `0.0.0.0`, and a machine with IPv4 alone must not fail for lack of the other
+//! family.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -12,8 +14,8 @@ use crate::sys::{self, Poller};
 
 /// The listening socket's number for the poller; the queue counts connections from 1.
 const LISTENER: u64 = 0;
-/// Maximum connections that are accepted before the poller is asked again. It reports more at a time, so that its
-/// reports cannot fall behind a flood of connections.
+/// Maximum connections that are accepted before the poller is asked again. It reports more at a
+/// time, so that its reports cannot fall behind a flood of connections.
 const MAX_ACCEPTED: usize = 128;
 /// Minimum interval of messages about connections that could not be accepted.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -50,7 +52,8 @@ impl<'a> Acceptor<'a> {
         })
     }
 
-    /// Waits up to `limit`, accepts connections, and wakes those in the queue that have become readable.
+    /// Waits up to `limit`, accepts connections, and wakes those in the queue that have become
+    /// readable.
     pub(super) fn poll(&mut self, limit: Duration) {
         let limit = if self.has_more { Duration::ZERO } else { limit };
         let reported = self.poller.wait(limit).unwrap_or_else(|error| {
@@ -80,8 +83,8 @@ impl<'a> Acceptor<'a> {
                             "cannot accept connections: {error} ({count} since the last message)"
                         );
                     }
-                    // Usually for lack of descriptors, and most connections that wait are worth less than
-                    // the files of those that are served.
+                    // Usually for lack of descriptors, and most connections that wait are worth
+                    // less than the files of those that are served.
                     if !self.queue.release_descriptors() {
                         return;
                     }

@@ -1,13 +1,16 @@
-//! The HTTP/1.1 server, over TLS or plain: one thread per connection that has something to say, strict framing, limits.
+//! The HTTP/1.1 server, over TLS or plain: one thread per connection that has something to say,
+//! strict framing, limits.
 //!
-//! The thread of [`Server::run`] accepts connections (`listener`) into the `queue`, where each costs a descriptor and no
-//! thread. The first page of the queue says which client that has sent something is served next, by one of at most
-//! [`Limits::threads`] threads. That thread performs the handshake on the `wire`, and serves the `connection`: it checks
-//! each `head`, lets the handler read the body, and writes the `response`. A doubt about the end of a message is a refusal
-//! and the end of the connection, and a body is never complete because its sender went away. Knows no routes or files.
+//! The thread of [`Server::run`] accepts connections (`listener`) into the `queue`, where each
+//! costs a descriptor and no thread. The first page of the queue says which client that has sent
+//! something is served next, by one of at most [`Limits::threads`] threads. That thread performs
+//! the handshake on the `wire`, and serves the `connection`: it checks each `head`, lets the
+//! handler read the body, and writes the `response`. A doubt about the end of a message is a
+//! refusal and the end of the connection, and a body is never complete because its sender went
+//! away. Knows no routes or files.
 //!
-//! tiny_http was no alternative: it cannot require client certificates, accepts malformed lengths, and aborts on a declared
-//! length of 10^15.
+//! tiny_http was no alternative: it cannot require client certificates, accepts malformed lengths,
+//! and aborts on a declared length of 10^15.
 
 mod connection;
 mod head;
@@ -42,7 +45,8 @@ pub use tests::script::consistent;
 pub use wire::Meter;
 use wire::Socket;
 
-/// Connections that the system keeps until they are accepted. The usual 128 costs a burst of workers seconds.
+/// Connections that the system keeps until they are accepted. The usual 128 costs a burst of
+/// workers seconds.
 const BACKLOG: i32 = 4096;
 /// The stack of a connection's thread; only touched pages cost memory.
 const STACK_BYTES: usize = 512 * 1024;
@@ -117,7 +121,8 @@ impl Party {
     }
 }
 
-/// The address as which limits count a client: of IPv6 its /64, since a host has 2^64 addresses of one network.
+/// The address as which limits count a client: of IPv6 its /64, since a host has 2^64 addresses of
+/// one network.
 pub fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => Ipv6Addr::from(u128::from(v6) & !u128::from(u64::MAX)).into(),
@@ -154,7 +159,8 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The body. The first read sends `100 Continue` to a client that waits for it, so check everything else before.
+    /// The body. The first read sends `100 Continue` to a client that waits for it, so check
+    /// everything else before.
     pub fn body(&mut self) -> &mut Body<'a> {
         &mut self.body
     }
@@ -182,7 +188,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address`, a host and a port; port 0 is a free one. The wildcard of either family is that of both.
+    /// Listens at `address`, a host and a port; port 0 is a free one. The wildcard of either family
+    /// is that of both.
     pub fn bind(address: &str) -> anyhow::Result<Self> {
         let listening =
             listen(address).and_then(|listener| sys::listen(&listener, BACKLOG).map(|()| listener));
@@ -228,7 +235,8 @@ impl Server {
         self
     }
 
-    /// Serves requests until `stop`; then ends idle connections at once and gives the others a grace.
+    /// Serves requests until `stop`; then ends idle connections at once and gives the others a
+    /// grace.
     pub fn run(
         &self,
         stop: &Stop,
@@ -402,7 +410,8 @@ impl Server {
         }
     }
 
-    /// The number of waiting connections for which there are descriptors: each request needs one more for a file.
+    /// The number of waiting connections for which there are descriptors: each request needs one
+    /// more for a file.
     fn waiting(&self) -> usize {
         const OTHERS: u64 = 64;
         let Limits {

@@ -1,14 +1,15 @@
 //! What waits for a thread, and which of it gets the next one.
 //!
-//! An accepted connection waits until it has been readable and a thread has time for it: one bound and one deadline
-//! cover this whole time. Beyond the bound, the oldest connection of the address with most waiting connections is
-//! closed, so that one address cannot displace another.
+//! An accepted connection waits until it has been readable and a thread has time for it: one bound
+//! and one deadline cover this whole time. Beyond the bound, the oldest connection of the address
+//! with most waiting connections is closed, so that one address cannot displace another.
 //!
-//! The next thread serves the party that occupies the fewest threads, among equals the party that has waited longest; a
-//! quarter of the threads serves only parties that occupy none. A party is a source address (of IPv6 its
-//! /64), or for a connection with a long upload the principal of its certificate. Connections of one address that have
-//! shown no certificate occupy at most a quarter of the threads, long uploads three quarters, those of one principal
-//! half. While a connection waits and the other three quarters are occupied, the slowest requests of the party with
+//! The next thread serves the party that occupies the fewest threads, among equals the party that
+//! has waited longest; a quarter of the threads serves only parties that occupy none. A party is a
+//! source address (of IPv6 its /64), or for a connection with a long upload the principal of its
+//! certificate. Connections of one address that have shown no certificate occupy at most a quarter
+//! of the threads, long uploads three quarters, those of one principal half. While a connection
+//! waits and the other three quarters are occupied, the slowest requests of the party with
 //! most threads are ended.
 //!
 //! Long uploads wait without a deadline: their clients are known, and few may wait.
@@ -158,7 +159,8 @@ impl Queue {
         for number in numbers {
             if let Some(arrival) = state.arrivals.wake(*number) {
                 poller.remove(&arrival.socket);
-                // Behind another of its party it has no turn before that one, whose thread wakes the next.
+                // Behind another of its party it has no turn before that one, whose thread wakes
+                // the next.
                 if state.arrivals.is_front(*number) {
                     self.changed.notify_one();
                 }
@@ -277,7 +279,8 @@ impl Queue {
         })
     }
 
-    /// The party that occupies the fewest threads, among equals the first, of those that may have one more.
+    /// The party that occupies the fewest threads, among equals the first, of those that may have
+    /// one more.
     fn candidate<'a, 'q>(
         &self,
         fronts: impl Iterator<Item = (u64, &'a Party)>,
@@ -304,7 +307,8 @@ impl Queue {
         })
     }
 
-    /// Whether connections must end after their response: others wait and no thread is free, or [`Queue::close`] was called.
+    /// Whether connections must end after their response: others wait and no thread is free, or
+    /// [`Queue::close`] was called.
     pub(super) fn ends_connections(&self) -> bool {
         let state = self.lock();
         state.closing || state.waiting() > 0 && self.is_full()
@@ -315,7 +319,8 @@ impl Queue {
         self.busy.sum() >= (self.threads * 3 / 4).max(1)
     }
 
-    /// Ends the slowest requests of the party with most threads, one for each connection that waits.
+    /// Ends the slowest requests of the party with most threads, one for each connection that
+    /// waits.
     pub(super) fn press(&self) {
         let state = self.lock();
         if !self.is_full() {
@@ -401,7 +406,8 @@ impl State {
             .map(|(connection, permit)| Work::Upload(connection, permit))
     }
 
-    /// Removes connections until at most `max` wait: each time the oldest of the address with most of them.
+    /// Removes connections until at most `max` wait: each time the oldest of the address with most
+    /// of them.
     fn evict_beyond(&mut self, max: usize) -> Vec<Arrival> {
         let mut evicted = Vec::new();
         while self.arrivals.len() > max {

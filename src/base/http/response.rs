@@ -59,8 +59,9 @@ impl Response {
         Self::new(status, Payload::Bytes(body.into())).header("content-type", content_type)
     }
 
-    /// A file, or the one range of it that a `Range` header asks for; it is read while it is sent. Ranges that
-    /// are malformed or several are ignored, as RFC 9110 allows; one beyond the end is refused with 416.
+    /// A file, or the one range of it that a `Range` header asks for; it is read while it is sent.
+    /// Ranges that are malformed or several are ignored, as RFC 9110 allows; one beyond the end
+    /// is refused with 416.
     pub fn file(file: File, content_type: &str, range: Option<&str>) -> io::Result<Self> {
         let length = file.metadata()?.len();
         let (status, range) = match range.and_then(|text| parse_range(text, length)) {
@@ -159,7 +160,8 @@ impl Response {
     }
 }
 
-/// The range that a header asks for: `None` if it is to be ignored, `Some(None)` if it cannot be satisfied.
+/// The range that a header asks for: `None` if it is to be ignored, `Some(None)` if it cannot be
+/// satisfied.
 fn parse_range(text: &str, length: u64) -> Option<Option<Range<u64>>> {
     let (first, last) = text.trim().strip_prefix("bytes=")?.split_once('-')?;
     let number = |text: &str| {

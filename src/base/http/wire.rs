@@ -10,7 +10,8 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::Limits;
 
-/// A request is slow when its peer has been waited for this long; a busy client may need a second to begin ...
+/// A request is slow when its peer has been waited for this long; a busy client may need a second
+/// to begin ...
 const SLOW_AFTER: Duration = Duration::from_secs(3);
 /// ... and brings fewer bytes per second.
 const SLOW_RATE: u64 = 32 << 10;
@@ -88,7 +89,8 @@ impl Meter {
         }
     }
 
-    /// Discards what the peer still sends: closing the connection before would make its system discard the response.
+    /// Discards what the peer still sends: closing the connection before would make its system
+    /// discard the response.
     pub(super) fn linger(self: &Arc<Self>) {
         // The peer may have left.
         let _ = self
@@ -166,7 +168,8 @@ impl Meter {
         self.lock().bytes
     }
 
-    /// Whether another upload of the same result may replace it: it was ended, is slow, or has been silent for a second.
+    /// Whether another upload of the same result may replace it: it was ended, is slow, or has been
+    /// silent for a second.
     pub fn is_stalled(&self) -> bool {
         let State { since, evicted, .. } = *self.lock();
         evicted

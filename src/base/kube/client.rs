@@ -1,7 +1,7 @@
 //! Sends requests and reads responses: credentials, rate limits, retries, timeouts.
 //!
-//! Owns the rules for retries. Knows requests only as values ([`super::request`]) and responses only as JSON or bytes.
-//! Starts no thread; may be shared by many.
+//! Owns the rules for retries. Knows requests only as values ([`super::request`]) and responses
+//! only as JSON or bytes. Starts no thread; may be shared by many.
 
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,8 @@ use crate::stop::Stop;
 use crate::tls;
 use crate::visible::short;
 
-/// Timeout until a response starts: an admission webhook may take 30 s, and a server may call several.
+/// Timeout until a response starts: an admission webhook may take 30 s, and a server may call
+/// several.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Maximum silence within a body.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -129,14 +130,15 @@ impl Client {
         self
     }
 
-    /// The same client, retrying for this long, even at first contact: for programs in a cluster that must survive an outage
-    /// of its API server.
+    /// The same client, retrying for this long, even at first contact: for programs in a cluster
+    /// that must survive an outage of its API server.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = [patience; 2];
         self
     }
 
-    /// The same client, treating these temporary codes as final: those that report the failure of a third party.
+    /// The same client, treating these temporary codes as final: those that report the failure of a
+    /// third party.
     pub fn hopeless(mut self, codes: &'static [u16]) -> Self {
         self.hopeless = codes;
         self
@@ -232,8 +234,8 @@ impl Client {
         self.remove(&Request::delete(resource, namespace, name))
     }
 
-    /// Removes an object without a grace period, as nothing else removes a pod whose node does not respond. Another object
-    /// that has taken its name stays.
+    /// Removes an object without a grace period, as nothing else removes a pod whose node does not
+    /// respond. Another object that has taken its name stays.
     pub fn delete_now(
         &self,
         resource: &Resource,
@@ -267,13 +269,14 @@ impl Client {
         self.send(&Request::merge_patch(resource, namespace, name, patch))
     }
 
-    /// Opens a response of unlimited duration: a log, a watch. A silence longer than `silence` is an error. Retries only the
-    /// opening.
+    /// Opens a response of unlimited duration: a log, a watch. A silence longer than `silence` is
+    /// an error. Retries only the opening.
     pub fn stream(&self, request: &Request, silence: Option<Duration>) -> Result<Body, Error> {
         self.retry(request, &mut || self.open(request, [None, silence]))
     }
 
-    /// Sends a request and calls `read` with the response; repeats both if the connection breaks and the request permits it.
+    /// Sends a request and calls `read` with the response; repeats both if the connection breaks
+    /// and the request permits it.
     pub fn call<T>(
         &self,
         request: &Request,
@@ -289,8 +292,8 @@ impl Client {
         })
     }
 
-    /// Offset of this machine's clock from the server's, in seconds, and the margin of error; `None` if the response has no
-    /// date.
+    /// Offset of this machine's clock from the server's, in seconds, and the margin of error;
+    /// `None` if the response has no date.
     pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
         let sent = SystemTime::now();
         let request = Request::raw(Method::GET, "/version");
@@ -382,8 +385,8 @@ impl Client {
         }
     }
 
-    /// Sends a request, again with new credentials if its own are rejected. The limits are those of the whole exchange, and
-    /// of silence.
+    /// Sends a request, again with new credentials if its own are rejected. The limits are those of
+    /// the whole exchange, and of silence.
     fn open(&self, request: &Request, limits: [Option<Duration>; 2]) -> Result<Body, Error> {
         let mut response = self.exchange(request, limits)?;
         if response.status() == http::StatusCode::UNAUTHORIZED
@@ -495,7 +498,8 @@ impl Client {
     }
 }
 
-/// A token bucket shared by all threads of a client: lets `burst` requests through at once, and then `qps` per second.
+/// A token bucket shared by all threads of a client: lets `burst` requests through at once, and
+/// then `qps` per second.
 struct Limiter {
     /// The time until one token is replaced; `None` means no limit.
     step: Option<Duration>,
@@ -526,7 +530,8 @@ impl Limiter {
         Ok(())
     }
 
-    /// Takes a token, or one that will be available later; `None` if it is already available. First come, first served.
+    /// Takes a token, or one that will be available later; `None` if it is already available. First
+    /// come, first served.
     fn reserve(&self, now: Instant) -> Option<Instant> {
         let step = self.step?;
         let mut full_at = lock(&self.full_at);

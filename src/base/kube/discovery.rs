@@ -1,7 +1,8 @@
 //! The kinds of objects on a server, and the client's permissions for them.
 //!
-//! Owns parsing both forms of discovery (aggregated, and group by group for servers before 1.27), mapping a manifest to its
-//! path, access reviews and the server's version. A group that does not answer is data, not an error.
+//! Owns parsing both forms of discovery (aggregated, and group by group for servers before 1.27),
+//! mapping a manifest to its path, access reviews and the server's version. A group that does not
+//! answer is data, not an error.
 
 use anyhow::anyhow;
 use serde_json::Value;

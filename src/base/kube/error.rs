@@ -28,7 +28,8 @@ pub enum Error {
     Stopped,
     /// The caller's own receiver of the data failed, for instance because the disk is full.
     Sink(anyhow::Error),
-    /// Something else that no retry changes: unusable settings, missing credentials, an unexpected response.
+    /// Something else that no retry changes: unusable settings, missing credentials, an unexpected
+    /// response.
     Other(anyhow::Error),
 }
 
@@ -66,7 +67,8 @@ pub struct Refusal {
     pub what: String,
 }
 
-/// The reason for rejecting an object, from the server's message, since codes do not distinguish them.
+/// The reason for rejecting an object, from the server's message, since codes do not distinguish
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Obstacle {
     /// The Pod Security level of the namespace.

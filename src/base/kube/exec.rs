@@ -1,7 +1,8 @@
 //! Commands in containers, over WebSocket (RFC 6455).
 //!
-//! Owns the upgrade, the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io`, and the final status. Frame parsing is a
-//! pure value ([`Frames`]), so that it can be tested with any bytes in any pieces. Starts no thread.
+//! Owns the upgrade, the channels of `v5.channel.k8s.io` and `v4.channel.k8s.io`, and the final
+//! status. Frame parsing is a pure value ([`Frames`]), so that it can be tested with any bytes in
+//! any pieces. Starts no thread.
 
 use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
@@ -56,9 +57,9 @@ struct Socket<'c> {
 }
 
 impl Client {
-    /// Runs a command and passes its standard output to `sink` as it arrives. A stream that breaks off before the status is
-    /// an error; a command that fails is not. `silence` limits the time without standard output; nothing else counts: a
-    /// server may send pings forever.
+    /// Runs a command and passes its standard output to `sink` as it arrives. A stream that breaks
+    /// off before the status is an error; a command that fails is not. `silence` limits the
+    /// time without standard output; nothing else counts: a server may send pings forever.
     pub fn exec(
         &self,
         (namespace, pod, container): (&str, &str, &str),
@@ -197,7 +198,8 @@ impl Client {
 }
 
 impl Socket<'_> {
-    /// The next frame; `None` if none is complete after one read, or after a silence, which sends a ping.
+    /// The next frame; `None` if none is complete after one read, or after a silence, which sends a
+    /// ping.
     fn frame(&mut self) -> Result<Option<Frame>, Error> {
         let frame = self.frames.next();
         if let Some(frame) =
@@ -455,8 +457,8 @@ mod tests {
         }
     }
 
-    /// Random bytes, and real streams with random damage, in random pieces: never a panic, never more memory than was
-    /// received, and the same outcome whatever the pieces.
+    /// Random bytes, and real streams with random damage, in random pieces: never a panic, never
+    /// more memory than was received, and the same outcome whatever the pieces.
     #[test]
     fn arbitrary_bytes_never_panic() {
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -501,7 +503,8 @@ mod tests {
         }
     }
 
-    /// Upgrades one connection, then sends `round` again and again; each time it waits for the answer to its ping.
+    /// Upgrades one connection, then sends `round` again and again; each time it waits for the
+    /// answer to its ping.
     fn server(round: Vec<u8>) -> (String, std::thread::JoinHandle<usize>) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());

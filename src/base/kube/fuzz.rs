@@ -1,5 +1,5 @@
-//! What must hold for anything an API server or a kubeconfig may say; called by the fuzzers and, with their corpus, by a
-//! test.
+//! What must hold for anything an API server or a kubeconfig may say; called by the fuzzers and,
+//! with their corpus, by a test.
 
 use super::exec::{Frame, Frames};
 use super::{Config, Options};

@@ -1,8 +1,9 @@
 //! Address and credentials of the API server, with kubectl's rules.
 //!
-//! Owns finding and merging kubeconfig files, contexts, a pod's account, the protocol of exec credential plugins
-//! (`client.authentication.k8s.io`), and when to renew credentials. Every error names the file and the field. Opens no
-//! connection; reads the environment; runs plugins as child processes.
+//! Owns finding and merging kubeconfig files, contexts, a pod's account, the protocol of exec
+//! credential plugins (`client.authentication.k8s.io`), and when to renew credentials. Every error
+//! names the file and the field. Opens no connection; reads the environment; runs plugins as child
+//! processes.
 
 use std::fmt;
 use std::io::{ErrorKind, IsTerminal as _};
@@ -73,7 +74,8 @@ const MAX_KUBECONFIG_BYTES: u64 = 16 << 20;
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 impl Config {
-    /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the account of this process's pod.
+    /// Finds the settings: the chosen file, KUBECONFIG, `~/.kube/config`, or the account of this
+    /// process's pod.
     pub fn load(options: &Options) -> Result<Self, Error> {
         let config = Self::find(options)?;
         config
@@ -353,7 +355,8 @@ impl<'a> Entry<'a> {
         self.file.parent().unwrap_or(Path::new(""))
     }
 
-    /// `field-data` in base64, else the file that `field` names; also returns which of the two it was.
+    /// `field-data` in base64, else the file that `field` names; also returns which of the two it
+    /// was.
     fn data(&self, field: &str) -> Result<Option<(Vec<u8>, String)>> {
         let inline = format!("{field}-data");
         if let Some(text) = self.text(&inline)? {
@@ -527,7 +530,8 @@ fn read_program(exec: &Entry<'_>, cluster: &Entry<'_>) -> Result<Program> {
         .map(variable)
         .collect::<Result<_>>()?;
     Ok(Program {
-        // A command with a slash (or the system's separator) is relative to its kubeconfig; any other is looked up in PATH.
+        // A command with a slash (or the system's separator) is relative to its kubeconfig; any
+        // other is looked up in PATH.
         command: match command.contains(std::path::is_separator) {
             true => exec.folder().join(command),
             false => command.into(),
@@ -621,7 +625,8 @@ pub enum Credential {
 }
 
 impl Credential {
-    /// The header's value. Runs a program only when its last credentials have expired; a certificate goes to `identity`.
+    /// The header's value. Runs a program only when its last credentials have expired; a
+    /// certificate goes to `identity`.
     pub fn authorization(&self, identity: &Identity) -> Result<Option<String>> {
         Ok(match self {
             Self::None => None,

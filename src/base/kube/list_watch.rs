@@ -1,8 +1,9 @@
-//! Lists of any length, object by object: in pages, decoded while they arrive. Watches of their changes.
+//! Lists of any length, object by object: in pages, decoded while they arrive. Watches of their
+//! changes.
 //!
-//! Owns paging and its recovery: a page that breaks off is read again without delivering anything twice, and a `continue`
-//! token that has expired is replaced. Memory holds one object, and one number for each object seen;
-//! a watch holds one page. A watch that ends,
+//! Owns paging and its recovery: a page that breaks off is read again without delivering anything
+//! twice, and a `continue` token that has expired is replaced. Memory holds one object, and one
+//! number for each object seen; a watch holds one page. A watch that ends,
 //! breaks or expires continues, visible to its reader only as another [`Event::Synced`].
 //! Starts no thread: [`Watch::next`] blocks until an event arrives or the client is stopped.
 
@@ -47,8 +48,8 @@ pub struct Meta {
 type Sink<'a> = dyn FnMut(Value) -> anyhow::Result<()> + 'a;
 
 impl Client {
-    /// Passes every object to `sink`, in the server's order. Servers name kind and version once for a whole list: this adds
-    /// them to each object.
+    /// Passes every object to `sink`, in the server's order. Servers name kind and version once for
+    /// a whole list: this adds them to each object.
     pub fn each(
         &self,
         resource: &Resource,
@@ -78,8 +79,9 @@ impl Client {
                 Ok(meta) => meta,
                 Err(Error::Api(refusal)) if refusal.code == 410 && restarts < MAX_RESTARTS => {
                     restarts += 1;
-                    // The server's own token continues where this one ended, in a newer state; without it, the
-                    // list starts over without delivering any object twice.
+                    // The server's own token continues where this one ended, in a newer state;
+                    // without it, the list starts over without delivering any
+                    // object twice.
                     next = refusal.resume;
                     continue;
                 }
@@ -112,7 +114,8 @@ impl Client {
         Ok(held.items)
     }
 
-    /// Passes the objects of one page to `sink`, with kind and version: of the page `next`, or of the first if that is empty.
+    /// Passes the objects of one page to `sink`, with kind and version: of the page `next`, or of
+    /// the first if that is empty.
     fn page(
         &self,
         resource: &Resource,
@@ -165,7 +168,8 @@ impl Held {
     }
 }
 
-/// The body of a page, which may have any length, but no more bytes without an object than the largest object has.
+/// The body of a page, which may have any length, but no more bytes without an object than the
+/// largest object has.
 struct Between<'a> {
     body: Body,
     left: &'a Cell<u64>,
@@ -220,7 +224,8 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS + 40);
 /// A change of the collection, or of the watch itself.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The whole collection is listed anew; objects that do not appear before the next [`Event::Synced`] are gone.
+    /// The whole collection is listed anew; objects that do not appear before the next
+    /// [`Event::Synced`] are gone.
     Restarted,
     /// A new or changed object.
     Applied(Value),
@@ -230,7 +235,8 @@ pub enum Event {
     Synced,
 }
 
-/// A watch over a collection. It starts with [`Event::Restarted`], the existing objects, [`Event::Synced`].
+/// A watch over a collection. It starts with [`Event::Restarted`], the existing objects,
+/// [`Event::Synced`].
 pub struct Watch {
     client: Client,
     resource: Resource,
@@ -268,8 +274,8 @@ impl Client {
 impl Iterator for Watch {
     type Item = Result<Event, Error>;
 
-    /// `None` after a stop. An error only ends this call: the next one continues, after a pause if the server was
-    /// unreachable. Returns only permanent errors, such as missing permissions.
+    /// `None` after a stop. An error only ends this call: the next one continues, after a pause if
+    /// the server was unreachable. Returns only permanent errors, such as missing permissions.
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if self.client.stop().stopped() {

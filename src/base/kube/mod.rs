@@ -1,8 +1,9 @@
 //! The Kubernetes API: a small blocking client on top of ureq.
 //!
-//! Owns finding the server and authenticating ([`Config`]), requests as pure values ([`Request`]), lists in pages,
-//! watches that resume, logs, exec, discovery. Knows kinds of objects only by their paths, and nothing about the rest of
-//! this project. Starts no thread: every call blocks, and ends with the client's [`Stop`](crate::stop::Stop).
+//! Owns finding the server and authenticating ([`Config`]), requests as pure values ([`Request`]),
+//! lists in pages, watches that resume, logs, exec, discovery. Knows kinds of objects only by their
+//! paths, and nothing about the rest of this project. Starts no thread: every call blocks, and ends
+//! with the client's [`Stop`](crate::stop::Stop).
 //!
 //! ```text
 //! kubeconfig        how to reach it

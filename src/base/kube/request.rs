@@ -231,7 +231,8 @@ impl Request {
         request
     }
 
-    /// Watches the collection that this lists, from a resource version onwards; the server ends it after `seconds`.
+    /// Watches the collection that this lists, from a resource version onwards; the server ends it
+    /// after `seconds`.
     pub fn watch(self, version: &str, seconds: u64) -> Self {
         self.query("watch", "true")
             .query("allowWatchBookmarks", "true")

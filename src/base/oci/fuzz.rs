@@ -4,7 +4,8 @@ use super::registry::fields;
 use super::{Descriptor, Reference};
 use crate::json;
 
-/// Checks that bytes are read as a challenge, a name and a manifest, or rejected, and that names survive a round trip.
+/// Checks that bytes are read as a challenge, a name and a manifest, or rejected, and that names
+/// survive a round trip.
 pub fn consistent(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let held: usize = fields(&text)

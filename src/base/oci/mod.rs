@@ -1,6 +1,7 @@
 //! Container images without a container daemon: registries over HTTP, image archives, credentials.
 //!
-//! Knows the OCI image and distribution formats (and docker's older media types), and nothing about runs or plugins.
+//! Knows the OCI image and distribution formats (and docker's older media types), and nothing about
+//! runs or plugins.
 
 mod credential;
 #[cfg(any(fuzzing, test))]
@@ -20,7 +21,8 @@ use serde_json::Value;
 /// Maximum bytes of an index, a manifest or another document.
 const MAX_JSON_BYTES: u64 = 8 << 20;
 
-/// Receives the number of transferred bytes of a blob: 0 at the start, all if the blob already exists at the target.
+/// Receives the number of transferred bytes of a blob: 0 at the start, all if the blob already
+/// exists at the target.
 pub type Watch<'a> = &'a dyn Fn(&Descriptor, u64);
 
 /// A pointer to a blob: its type, hash and size.

@@ -1,7 +1,8 @@
 //! Client of the OCI distribution API: manifests and blobs of registries, with authentication.
 //!
-//! Owns requests, tokens, retries. An interrupted download resumes and is verified by its hash. Existing blobs are not
-//! uploaded again; large blobs are uploaded in pieces, and a failed piece is retried. Starts no thread.
+//! Owns requests, tokens, retries. An interrupted download resumes and is verified by its hash.
+//! Existing blobs are not uploaded again; large blobs are uploaded in pieces, and a failed piece is
+//! retried. Starts no thread.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -55,8 +56,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Access over HTTPS on behalf of a program (`name/version`); with `plain` over HTTP, which is also used for loopback
-    /// addresses unless they want TLS.
+    /// Access over HTTPS on behalf of a program (`name/version`); with `plain` over HTTP, which is
+    /// also used for loopback addresses unless they want TLS.
     pub fn new(program: &'static str, plain: bool, stop: &Stop) -> Result<Self> {
         Ok(Self {
             program,
@@ -341,7 +342,8 @@ impl Client {
         )
     }
 
-    /// Whether a server on this machine rejects plain HTTP; if it cannot be reached, plain HTTP is used.
+    /// Whether a server on this machine rejects plain HTTP; if it cannot be reached, plain HTTP is
+    /// used.
     fn wants_tls(&self, host: &str) -> bool {
         let ask = || match self.agent.get(format!("http://{host}/v2/")).call() {
             Ok(answer) => answer.status() == StatusCode::BAD_REQUEST,
@@ -534,8 +536,8 @@ impl Client {
         self.persist_transfer(0, || 0, request)
     }
 
-    /// Repeats a transfer of `total` bytes until it succeeds, fails for good, or fails too often without progress; `done`
-    /// counts the bytes that have arrived.
+    /// Repeats a transfer of `total` bytes until it succeeds, fails for good, or fails too often
+    /// without progress; `done` counts the bytes that have arrived.
     fn persist_transfer<T>(
         &self,
         total: u64,
@@ -631,21 +633,24 @@ pub struct ImageInfo {
 }
 
 impl Client {
-    /// The same client with a single attempt per request, and `limit` as the timeout until a response starts.
+    /// The same client with a single attempt per request, and `limit` as the timeout until a
+    /// response starts.
     pub fn quick(mut self, limit: Duration) -> Result<Self> {
         self.agent = agent(self.program, limit, &self.stop)?;
         self.attempts = 1;
         Ok(self)
     }
 
-    /// The same client with further credentials, in the format of docker's config.json and pull secrets.
+    /// The same client with further credentials, in the format of docker's config.json and pull
+    /// secrets.
     pub fn credentials(mut self, config: Value) -> Self {
         self.config = Some(config);
         self
     }
 
     fn credential(&self, registry: &str) -> Result<Option<Credential>> {
-        // Credential helpers belong to this machine and must not run on behalf of credentials from elsewhere.
+        // Credential helpers belong to this machine and must not run on behalf of credentials from
+        // elsewhere.
         let auths = self
             .config
             .as_ref()
@@ -694,7 +699,8 @@ impl Client {
 }
 
 impl ImageInfo {
-    /// From the manifest or index of an image; `settings` reads the configuration blob of a single image.
+    /// From the manifest or index of an image; `settings` reads the configuration blob of a single
+    /// image.
     pub(super) fn new(
         root: Descriptor,
         manifest: &Value,

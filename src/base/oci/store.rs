@@ -1,8 +1,10 @@
-//! Images on disk as an OCI layout: a folder of blobs by hash, single files of images, and archives of images.
+//! Images on disk as an OCI layout: a folder of blobs by hash, single files of images, and archives
+//! of images.
 //!
-//! Owns the traversal from an image to its blobs, for downloads and uploads. Existing blobs are not fetched again, so that
-//! an interrupted transfer resumes. A file is searched in the layers from the last to the first, so that the result is what
-//! a container would see; nothing else of a layer, which is untrusted, is unpacked. An archive is the layout in a tar, with
+//! Owns the traversal from an image to its blobs, for downloads and uploads. Existing blobs are not
+//! fetched again, so that an interrupted transfer resumes. A file is searched in the layers from
+//! the last to the first, so that the result is what a container would see; nothing else of a
+//! layer, which is untrusted, is unpacked. An archive is the layout in a tar, with
 //! docker's `manifest.json` for daemons without OCI support. Starts no thread.
 
 use std::collections::HashSet;
@@ -88,7 +90,8 @@ pub struct Stored {
 /// A manifest and its content.
 type Manifest = (Descriptor, Vec<u8>);
 
-/// A traversal of the manifests of an image, from the innermost to the root, each once even if several indexes list it.
+/// A traversal of the manifests of an image, from the innermost to the root, each once even if
+/// several indexes list it.
 struct Walk<'a> {
     name: &'a Reference,
     /// Reads what an entry of an index points to.
@@ -245,7 +248,8 @@ impl Store {
         })
     }
 
-    /// The manifest of an image for a platform, or an index for several: with these alone, or its own for all.
+    /// The manifest of an image for a platform, or an index for several: with these alone, or its
+    /// own for all.
     fn chosen(&self, client: &Client, name: &Reference, platform: &Platform) -> Result<Manifest> {
         let (root, bytes) = client.manifest(name, name.wanted())?;
         let Platform(wanted) = platform;
@@ -347,7 +351,8 @@ impl Store {
         })
     }
 
-    /// Copies the file at `path` (without a leading slash) of an image in a registry to `out`; false if the image lacks it.
+    /// Copies the file at `path` (without a leading slash) of an image in a registry to `out`;
+    /// false if the image lacks it.
     pub fn fetch_file(
         &self,
         client: &Client,
@@ -467,8 +472,8 @@ pub struct Beside {
     pub is_program: bool,
 }
 
-/// Writes images and everything in `store` to one file; equal images give equal bytes. If there are files `beside` them,
-/// adds the checksums of all files.
+/// Writes images and everything in `store` to one file; equal images give equal bytes. If there are
+/// files `beside` them, adds the checksums of all files.
 ///
 /// Docker's own list has one platform of each image: this machine's, if available.
 pub fn write_archive(
@@ -574,7 +579,8 @@ fn append(
     tar.append_data(&mut header, name, content)
 }
 
-/// Reads an archive into `store`, checking every blob against its name. Returns the images that have a name.
+/// Reads an archive into `store`, checking every blob against its name. Returns the images that
+/// have a name.
 pub fn read_archive(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     let shown = path.display();
     let file = File::open(path).at("cannot read", path)?;

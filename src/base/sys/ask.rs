@@ -1,7 +1,8 @@
 //! Runs a program and reads its output, with limits on time and size.
 //!
-//! Starts the thread `program output` for each. It is joined, unless the time is over: then a descendant
-//! that left the group may hold the output open for ever, so the thread is left to end with the output.
+//! Starts the thread `program output` for each. It is joined, unless the time is over: then a
+//! descendant that left the group may hold the output open for ever, so the thread is left to end
+//! with the output.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -13,8 +14,8 @@ use super::Group;
 /// Timeout of a program that issues credentials and cannot interact with the user.
 pub const CREDENTIALS_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Runs a program that issues credentials. A program that may interact with the user has no timeout, and the terminal; any
-/// other is killed after `limit`.
+/// Runs a program that issues credentials. A program that may interact with the user has no
+/// timeout, and the terminal; any other is killed after `limit`.
 pub fn ask_for_credentials(
     command: &mut Command,
     input: Option<&[u8]>,
@@ -38,9 +39,10 @@ pub fn ask_for_credentials(
     Ok((output?, status))
 }
 
-/// Runs a program in a separate process group, and returns its standard output and exit status. Its standard input is
-/// `input`, which must be short, or empty. After `limit` kills the group, calls `late`, for processes that have left the
-/// group, and returns whether or not they still hold the output open.
+/// Runs a program in a separate process group, and returns its standard output and exit status. Its
+/// standard input is `input`, which must be short, or empty. After `limit` kills the group, calls
+/// `late`, for processes that have left the group, and returns whether or not they still hold the
+/// output open.
 pub fn ask(
     command: &mut Command,
     input: Option<&[u8]>,

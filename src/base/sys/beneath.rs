@@ -54,8 +54,8 @@ impl Version {
 }
 
 impl Opened {
-    /// Opens `relative` below `folder`, or with an empty one `folder` itself, for reading; an error if any part of
-    /// `relative` is a link. A pipe does not wait for its writer.
+    /// Opens `relative` below `folder`, or with an empty one `folder` itself, for reading; an error
+    /// if any part of `relative` is a link. A pipe does not wait for its writer.
     #[cfg(unix)]
     pub fn beneath(folder: &Path, relative: &Path) -> io::Result<Self> {
         let mut place = rustix::fs::open(folder, flags() - OFlags::NOFOLLOW, Mode::empty())?;

@@ -14,13 +14,14 @@ pub fn adopt_strays() -> io::Result<()> {
 /// Does nothing, as no orphans are adopted.
 pub fn end_strays(_limit: Duration) {}
 
-/// Whether this process probably runs under `nohup`, which the system does not report: then no terminal shows its output.
+/// Whether this process probably runs under `nohup`, which the system does not report: then no
+/// terminal shows its output.
 pub(super) fn ignores_hangups() -> bool {
     !io::stdout().is_terminal() && !io::stderr().is_terminal()
 }
 
-/// All other processes that have `value` as the value of a variable, as far as the system reports it: it hides
-/// the environment of system programs.
+/// All other processes that have `value` as the value of a variable, as far as the system reports
+/// it: it hides the environment of system programs.
 pub(super) fn bearing(value: &str) -> Vec<Pid> {
     let Ok(listed) = Command::new("/bin/ps")
         .args(["-axwwE", "-o", "pid=,command="])

@@ -1,8 +1,10 @@
-//! Differences between operating systems behind one interface: files, processes, sockets, the terminal.
+//! Differences between operating systems behind one interface: files, processes, sockets, the
+//! terminal.
 //!
-//! No module outside this folder depends on the target system, except modules specific to Linux. `unix` contains the code
-//! shared by Linux and macOS, `linux` and `macos` their differences, `windows` the rest. Does not know the purpose of files
-//! and processes. Starts the thread `signals` to listen for signals, and one for the time limit of a program.
+//! No module outside this folder depends on the target system, except modules specific to Linux.
+//! `unix` contains the code shared by Linux and macOS, `linux` and `macos` their differences,
+//! `windows` the rest. Does not know the purpose of files and processes. Starts the thread
+//! `signals` to listen for signals, and one for the time limit of a program.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -48,7 +50,8 @@ pub use sockets::{
     Poller, finish_connecting, keep_alive, listen, listen_at_all, socket, stop_listening,
 };
 
-/// Lets other threads and processes go first from now on: on Linux this thread, on other systems the whole process.
+/// Lets other threads and processes go first from now on: on Linux this thread, on other systems
+/// the whole process.
 pub fn yield_to_others() {
     #[cfg(unix)]
     let _ = rustix::process::nice(19);
@@ -59,7 +62,8 @@ pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Candidates for the user's home folder, most likely first; on Windows in the order of Kubernetes' own programs.
+/// Candidates for the user's home folder, most likely first; on Windows in the order of Kubernetes'
+/// own programs.
 pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
     let mut given = vec![variable("HOME")];
     if cfg!(windows) {
@@ -93,7 +97,8 @@ pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Optio
     std::env::split_paths(search?).find_map(|folder| runnable(folder.join(name)))
 }
 
-/// A configured command as the system starts it: on Windows, scripts are also found without their extension.
+/// A configured command as the system starts it: on Windows, scripts are also found without their
+/// extension.
 pub fn program(name: &Path) -> PathBuf {
     let found = || find_program(name, std::env::var_os("PATH").as_deref(), Path::new(""));
     if cfg!(windows) {
@@ -137,7 +142,8 @@ pub enum Signal {
     Terminate,
 }
 
-/// Syncs a whole tree. A tree can have a million files; one call for the file system is cheaper than one per file.
+/// Syncs a whole tree. A tree can have a million files; one call for the file system is cheaper
+/// than one per file.
 #[cfg(target_os = "linux")]
 pub fn sync_tree(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)

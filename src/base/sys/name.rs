@@ -10,8 +10,8 @@
 /// Device names of Windows, with any extension.
 const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
 
-/// One part of a path as a valid name on Windows: invalid characters become `%` and two hexadecimal digits. The name differs
-/// from the part if any were replaced.
+/// One part of a path as a valid name on Windows: invalid characters become `%` and two hexadecimal
+/// digits. The name differs from the part if any were replaced.
 pub(super) fn for_windows(part: &[u8]) -> String {
     let mut name = String::with_capacity(part.len());
     for chunk in part.utf8_chunks() {

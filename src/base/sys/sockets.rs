@@ -1,8 +1,9 @@
-//! Sockets: functions shared by all systems, connecting one that other threads can shut down meanwhile, and finding the
-//! readable ones among thousands, without a thread for each.
+//! Sockets: functions shared by all systems, connecting one that other threads can shut down
+//! meanwhile, and finding the readable ones among thousands, without a thread for each.
 //!
-//! Starts no thread. Polls for a stop where shutting down the socket does not end the wait. On Linux the system reports each
-//! readable socket once. Elsewhere the caller tries all sockets every few milliseconds: other systems serve only a handful.
+//! Starts no thread. Polls for a stop where shutting down the socket does not end the wait. On
+//! Linux the system reports each readable socket once. Elsewhere the caller tries all sockets every
+//! few milliseconds: other systems serve only a handful.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
@@ -42,7 +43,8 @@ pub fn socket(address: SocketAddr) -> io::Result<TcpStream> {
 pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     let socket = tcp_socket(AddressFamily::INET6)?;
     sockopt::set_ipv6_v6only(&socket, false)?;
-    // As in the standard library: reuses a port that a server has just released. On Windows it would share the port.
+    // As in the standard library: reuses a port that a server has just released. On Windows it
+    // would share the port.
     #[cfg(unix)]
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(
@@ -53,8 +55,8 @@ pub fn listen_at_all(port: u16) -> io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// Makes the system refuse further connections. Outside Linux a listening socket cannot be shut down, and connections wait
-/// until it is dropped.
+/// Makes the system refuse further connections. Outside Linux a listening socket cannot be shut
+/// down, and connections wait until it is dropped.
 pub fn stop_listening(listener: &TcpListener) -> io::Result<()> {
     if cfg!(target_os = "linux") {
         rustix::net::shutdown(listener, rustix::net::Shutdown::Both)?;

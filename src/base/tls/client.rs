@@ -1,6 +1,7 @@
 //! The TLS settings of a client: whom it trusts, and its certificate.
 //!
-//! Finds certificate authorities in the order of Go programs, so that a machine configured for one of them works here, too.
+//! Finds certificate authorities in the order of Go programs, so that a machine configured for one
+//! of them works here, too.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -179,9 +180,11 @@ const BUNDLES: [&str; 6] = [
 /// Maximum bytes of a certificate file; the bundle of a distribution has 250 KB.
 const MAX_BYTES: u64 = 16 << 20;
 
-/// The authorities in `$SSL_CERT_FILE`, else in the distribution's bundle, and those in the folders of `$SSL_CERT_DIR`.
+/// The authorities in `$SSL_CERT_FILE`, else in the distribution's bundle, and those in the folders
+/// of `$SSL_CERT_DIR`.
 ///
-/// Empty if the system has no bundle, as in an empty container: the built-in public ones apply then.
+/// Empty if the system has no bundle, as in an empty container: the built-in public ones apply
+/// then.
 fn authorities() -> Result<Vec<CertificateDer<'static>>> {
     let folders: Vec<PathBuf> = variable("SSL_CERT_DIR").map_or_else(Vec::new, |folders| {
         std::env::split_paths(&folders).collect()
@@ -193,7 +196,8 @@ fn authorities() -> Result<Vec<CertificateDer<'static>>> {
     )
 }
 
-/// The authorities in `$SSL_CERT_FILE` as PEM, without other content of the file; empty without the variable.
+/// The authorities in `$SSL_CERT_FILE` as PEM, without other content of the file; empty without the
+/// variable.
 pub fn named() -> Result<String> {
     let Some(path) = variable("SSL_CERT_FILE") else {
         return Ok(String::new());

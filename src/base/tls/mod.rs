@@ -1,5 +1,5 @@
-//! Settings of TLS for connections to other servers: trust of this machine or of a kubeconfig, the client's certificate; and
-//! the error messages for missing trust.
+//! Settings of TLS for connections to other servers: trust of this machine or of a kubeconfig, the
+//! client's certificate; and the error messages for missing trust.
 //!
 //! Opens no connection. Starts no thread.
 
@@ -28,7 +28,8 @@ pub(crate) fn unwrapped(unconnected: Box<dyn std::error::Error + Send + Sync>) -
         .map_or_else(std::io::Error::other, |error| *error)
 }
 
-/// The error of a request, with a remedy if the server's certificate is not trusted or the server does not speak TLS.
+/// The error of a request, with a remedy if the server's certificate is not trusted or the server
+/// does not speak TLS.
 #[cfg(feature = "program")]
 pub fn explained(mut error: ureq::Error) -> anyhow::Error {
     use rustls::{CertificateError::UnknownIssuer, Error};

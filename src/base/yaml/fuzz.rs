@@ -1,8 +1,10 @@
-//! Invariants of the YAML reader and writer for any bytes; called by the fuzzers and, with their corpus, by a test.
+//! Invariants of the YAML reader and writer for any bytes; called by the fuzzers and, with their
+//! corpus, by a test.
 
 use super::{parse_all, write};
 
-/// Checks that a text is either read or rejected with a position, and that reading survives a round trip.
+/// Checks that a text is either read or rejected with a position, and that reading survives a round
+/// trip.
 pub fn consistent(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;

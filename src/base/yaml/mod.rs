@@ -1,8 +1,9 @@
-//! YAML as the original reads it (version 1.1) and writes it (sorted keys, ambiguous strings quoted).
+//! YAML as the original reads it (version 1.1) and writes it (sorted keys, ambiguous strings
+//! quoted).
 //!
-//! Owns the tree of a document with the position of each node, so that errors of type can name line and column; reading
-//! YAML and JSON (`read`) into it, what an unquoted word means (`scalar`), getting typed values out of it
-//! (`typed`), and writing (`write`).
+//! Owns the tree of a document with the position of each node, so that errors of type can name line
+//! and column; reading YAML and JSON (`read`) into it, what an unquoted word means (`scalar`),
+//! getting typed values out of it (`typed`), and writing (`write`).
 //! Knows nothing about plugins or Kubernetes. Depth and the expansion of aliases are bounded.
 
 #[cfg(any(fuzzing, test))]

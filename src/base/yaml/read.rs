@@ -1,4 +1,5 @@
-//! YAML text to nodes: composes the events of the YAML reader, resolves anchors, merge keys and tags.
+//! YAML text to nodes: composes the events of the YAML reader, resolves anchors, merge keys and
+//! tags.
 
 #![expect(
     clippy::redundant_closure_for_method_calls,
@@ -14,7 +15,8 @@ use libyaml_safer::{Event, EventData, Mark, Parser, ScalarStyle};
 
 use super::{Content, Error, Key, MAX_DEPTH, Node, Position, scalar};
 
-/// Maximum bytes that aliases may add to one text. The largest definitions in practice have a few hundred nodes.
+/// Maximum bytes that aliases may add to one text. The largest definitions in practice have a few
+/// hundred nodes.
 const MAX_ALIAS_BYTES: usize = 16 << 20;
 /// Approximate memory of a node without its text.
 const NODE_BYTES: usize = 128;
@@ -40,7 +42,8 @@ pub fn written(text: &str) -> Result<Vec<Node>, Error> {
     read(text, Duplicates::Rejected, |reader| reader.all_documents())
 }
 
-/// Reads the first JSON value of a text and ignores the rest. The second value of a key is an error.
+/// Reads the first JSON value of a text and ignores the rest. The second value of a key is an
+/// error.
 pub fn json(text: &str) -> Result<Node, Error> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<serde::de::IgnoredAny>();
     match values.next() {
@@ -104,8 +107,9 @@ fn read<T>(
     take(&mut Composer::new(text, duplicates, &mut bytes))
 }
 
-/// The text with a final line feed, since the parser fails on a literal block without one. Also with a byte order mark if
-/// the parser would mistake the first letter, one of the last of the basic plane, for an incomplete mark.
+/// The text with a final line feed, since the parser fails on a literal block without one. Also
+/// with a byte order mark if the parser would mistake the first letter, one of the last of the
+/// basic plane, for an incomplete mark.
 fn ended(text: &str) -> std::borrow::Cow<'_, str> {
     let marked = text.as_bytes().first() != Some(&0xef) || text.starts_with('\u{feff}');
     if marked && (text.is_empty() || text.ends_with('\n')) {
@@ -122,7 +126,8 @@ struct Composer<'t> {
     /// The original text, perhaps without a final line feed.
     text: &'t str,
     duplicates: Duplicates,
-    /// The last line, and the number of lines: computed once, since a text may contain any number of blocks.
+    /// The last line, and the number of lines: computed once, since a text may contain any number
+    /// of blocks.
     last: &'t str,
     lines: usize,
     parser: Events<'t>,
@@ -134,10 +139,12 @@ struct Composer<'t> {
     position: Position,
 }
 
-/// The events of a text. A single type, so that there is only one copy of the parser's machine code.
+/// The events of a text. A single type, so that there is only one copy of the parser's machine
+/// code.
 pub type Events<'t> = Parser<&'t mut (dyn BufRead + 't)>;
 
-/// The next event of a parser; `None` at the end. An error is final; without a cause, the parser panicked.
+/// The next event of a parser; `None` at the end. An error is final; without a cause, the parser
+/// panicked.
 ///
 /// It does so on a few texts, such as `[!a,]`; `cli` does not report such a panic as a bug.
 pub fn next_event(parser: &mut Events<'_>) -> Result<Option<Event>, Option<libyaml_safer::Error>> {
@@ -201,7 +208,8 @@ impl<'t> Composer<'t> {
         Ok(self.word()?.map(|(node, _)| node))
     }
 
-    /// The next node, and whether it is a merge key, if it is the key of a map; `None` at the end of what is being read.
+    /// The next node, and whether it is a merge key, if it is the key of a map; `None` at the end
+    /// of what is being read.
     fn word(&mut self) -> Result<Option<(Node, bool)>, Error> {
         let Some((event, position)) = self.event()? else {
             return Ok(None);

@@ -1,6 +1,6 @@
-//! Meaning of unquoted words in YAML 1.1, as read by kubectl's Go library: `0644` is octal, `yes` is a boolean, a date stays
-//! text, base-60 numbers do not exist. Also tells which texts must be quoted so that readers of every version take them for
-//! text.
+//! Meaning of unquoted words in YAML 1.1, as read by kubectl's Go library: `0644` is octal, `yes`
+//! is a boolean, a date stays text, base-60 numbers do not exist. Also tells which texts must be
+//! quoted so that readers of every version take them for text.
 
 use serde_json::Number;
 

@@ -18,9 +18,9 @@ pub fn with_defaults(schema: &mut Value, value: &Value) {
     }
 }
 
-/// Adds the descriptions in the tables of a Markdown page. The first section describes the keys of the schema itself,
-/// each other one those below the key that is its title. A row names one or more keys; the last column describes keys of
-/// the schema itself, all columns together the keys below.
+/// Adds the descriptions in the tables of a Markdown page. The first section describes the keys of
+/// the schema itself, each other one those below the key that is its title. A row names one or more
+/// keys; the last column describes keys of the schema itself, all columns together the keys below.
 pub fn describe(schema: &mut Value, sections: &[&str], page: &str) {
     let mut section = None;
     for line in page.lines() {
@@ -64,7 +64,8 @@ pub fn describe(schema: &mut Value, sections: &[&str], page: &str) {
     }
 }
 
-/// Markdown as plain text, which is what editors show: without the targets of links and the marks of code.
+/// Markdown as plain text, which is what editors show: without the targets of links and the marks
+/// of code.
 fn plain(markdown: &str) -> String {
     let mut parts = markdown.split('[');
     let mut text = parts.next().unwrap_or_default().to_owned();

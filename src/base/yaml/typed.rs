@@ -1,13 +1,14 @@
-//! Typed values from a tree, through serde: a value of the wrong type is an error with its position, its path, and the
-//! expected type.
+//! Typed values from a tree, through serde: a value of the wrong type is an error with its
+//! position, its path, and the expected type.
 //!
-//! Values override existing ones, the way Go reads JSON into a struct: null clears lists, maps and optional values and
-//! leaves everything else alone; lists and maps are replaced. A struct whose name for serde begins with a small letter
-//! rejects unknown keys.
+//! Values override existing ones, the way Go reads JSON into a struct: null clears lists, maps and
+//! optional values and leaves everything else alone; lists and maps are replaced. A struct whose
+//! name for serde begins with a small letter rejects unknown keys.
 //!
-//! JSON Schemas of types are found by asking serde: a probe in place of a value records what a type asks for. One question
-//! per place: no probe is a valid value, so that reading stops at the first answer. They follow the same rules: null is
-//! accepted everywhere, and a struct whose name begins with a small letter has no other keys.
+//! JSON Schemas of types are found by asking serde: a probe in place of a value records what a type
+//! asks for. One question per place: no probe is a valid value, so that reading stops at the first
+//! answer. They follow the same rules: null is accepted everywhere, and a struct whose name begins
+//! with a small letter has no other keys.
 
 use std::cell::RefCell;
 
@@ -392,7 +393,8 @@ impl<'p> Probe<'p> {
     }
 }
 
-/// A value, or a probe for a schema. A single type, so that there is only one copy of each type's machine code.
+/// A value, or a probe for a schema. A single type, so that there is only one copy of each type's
+/// machine code.
 enum Reader<'de> {
     Value(TypedReader<'de>),
     Probe(Probe<'de>),
@@ -409,8 +411,8 @@ impl<'de> IntoDeserializer<'de, Error> for Reader<'de> {
     }
 }
 
-/// Entries of a map; errors after the last one concern the map as a whole. Not generic over the visitor, so that its machine
-/// code exists once.
+/// Entries of a map; errors after the last one concern the map as a whole. Not generic over the
+/// visitor, so that its machine code exists once.
 fn then_whole<'de>(
     entries: Vec<(&'de str, Reader<'de>)>,
     whole: Option<TypedReader<'de>>,

@@ -1,5 +1,6 @@
-//! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded, ambiguous text quoted.
-//! Definitions are embedded as text in other objects, so equal values must yield equal text.
+//! Values to YAML, byte for byte like the original: block style, keys sorted, long lines folded,
+//! ambiguous text quoted. Definitions are embedded as text in other objects, so equal values must
+//! yield equal text.
 
 use serde_json::Value;
 
@@ -32,8 +33,8 @@ pub fn key_text(text: &str) -> String {
     writer.out
 }
 
-/// One entry of a map, for callers with their own order of keys, which write line by line: the text `before` it, the key,
-/// and the value; continuation lines are indented further than `indent`.
+/// One entry of a map, for callers with their own order of keys, which write line by line: the text
+/// `before` it, the key, and the value; continuation lines are indented further than `indent`.
 pub fn entry(before: &str, key: &str, value: &Value, indent: usize) -> String {
     let mut writer = Writer {
         out: before.to_owned(),
@@ -57,8 +58,8 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes a value and ends its line; `inline` continues the line of a list's dash, unlike that of a key. Entries of a map
-    /// are indented to `map_at`, items of a list to `list_at`.
+    /// Writes a value and ends its line; `inline` continues the line of a list's dash, unlike that
+    /// of a key. Entries of a map are indented to `map_at`, items of a list to `list_at`.
     fn node(&mut self, value: &Value, inline: bool, map_at: usize, list_at: usize) {
         let (before, nested) = if inline { ("", "") } else { (" ", "\n") };
         match value {
@@ -116,7 +117,8 @@ impl Writer {
         }
     }
 
-    /// Writes text in a single-line style, quoted if necessary; folded if lines may continue at `indent`.
+    /// Writes text in a single-line style, quoted if necessary; folded if lines may continue at
+    /// `indent`.
     fn line(&mut self, text: &str, indent: Option<usize>) {
         if !text.chars().all(is_printable) || is_ambiguous(text) {
             self.out.push('"');
@@ -131,7 +133,8 @@ impl Writer {
         }
     }
 
-    /// Writes text that may be broken at blanks inside it, between double quotes also where several follow each other.
+    /// Writes text that may be broken at blanks inside it, between double quotes also where several
+    /// follow each other.
     fn folded(&mut self, text: &str, indent: Option<usize>, escaped: bool) {
         let mut column = self
             .out
@@ -231,14 +234,15 @@ fn is_plain(text: &str) -> bool {
     !starts_badly && !text.ends_with([' ', ':']) && !text.contains(": ") && !text.contains(" #")
 }
 
-/// Whether the original writes a character literally in every style on one line; characters beyond the BMP are escaped.
+/// Whether the original writes a character literally in every style on one line; characters beyond
+/// the BMP are escaped.
 fn is_printable(c: char) -> bool {
     matches!(c, ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}')
         && !matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Whether text of several lines can be a literal block: a block would preserve it, and at least one line is not blank, so
-/// that readers agree on the indentation.
+/// Whether text of several lines can be a literal block: a block would preserve it, and at least
+/// one line is not blank, so that readers agree on the indentation.
 fn is_block(text: &str) -> bool {
     text.contains('\n')
         && text.chars().all(|c| is_printable(c) || c == '\n')

@@ -1,10 +1,11 @@
 //! Hides secrets before they reach a file.
 //!
-//! Owns the rules: values whose names suggest a secret (`names`) in variables, fields, annotations, flags and files, also
-//! in JSON and YAML inside a text, and patterns in texts (`texts`); the values of Secrets, copies of all of them in
-//! `last-applied-configuration`, and bearer tokens and private keys in logs. The run's configuration adds rules. Hidden
-//! text is replaced by [`HIDDEN`] and counted by rule. Time and memory are proportional to the object: text inside text
-//! is read to a fixed depth.
+//! Owns the rules: values whose names suggest a secret (`names`) in variables, fields, annotations,
+//! flags and files, also in JSON and YAML inside a text, and patterns in texts (`texts`); the
+//! values of Secrets, copies of all of them in `last-applied-configuration`, and bearer tokens and
+//! private keys in logs. The run's configuration adds rules. Hidden text is replaced by [`HIDDEN`]
+//! and counted by rule. Time and memory are proportional to the object: text inside text is read to
+//! a fixed depth.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -164,8 +165,8 @@ impl Redactor {
         hidden
     }
 
-    /// Hides secrets in a document of the run, such as a definition with its config map, or of a node; returns whether
-    /// there were any.
+    /// Hides secrets in a document of the run, such as a definition with its config map, or of a
+    /// node; returns whether there were any.
     pub(crate) fn document(&self, value: &mut Value) -> bool {
         let files = self.files(value.pointer_mut("/Definition/config-map"), 0);
         self.walk(value, Kind::Prose, 0) || files
@@ -197,7 +198,8 @@ impl Redactor {
         })
     }
 
-    /// Hides secrets in the files of a config map: a file whose name suggests one, and what rules find in others.
+    /// Hides secrets in the files of a config map: a file whose name suggests one, and what rules
+    /// find in others.
     fn files(&self, files: Option<&mut Value>, depth: u32) -> bool {
         let mut hidden = false;
         for (name, file) in files.and_then(Value::as_object_mut).into_iter().flatten() {
@@ -243,8 +245,8 @@ impl Redactor {
         self.key_begin.is_match(&String::from_utf8_lossy(content))
     }
 
-    /// Hides at any depth (pods, templates, custom resources): values of names that suggest a secret, words after flags,
-    /// and what rules find in texts.
+    /// Hides at any depth (pods, templates, custom resources): values of names that suggest a
+    /// secret, words after flags, and what rules find in texts.
     fn walk(&self, value: &mut Value, kind: Kind, depth: u32) -> bool {
         match value {
             Value::Object(map) => self.map(map, kind, depth),
@@ -305,7 +307,8 @@ impl Redactor {
         hidden
     }
 
-    /// Hides secrets after flags of one letter, where the program and its arguments are words of a list.
+    /// Hides secrets after flags of one letter, where the program and its arguments are words of a
+    /// list.
     fn arguments(&self, list: &mut [Value]) -> bool {
         const SHORT_FLAGS: [&str; 3] = ["-p", "-a", "-u"];
         let is_flag = |word: &Value| {

@@ -24,7 +24,8 @@ pub(crate) struct FactKind {
     pub columns: &'static [FactColumn],
 }
 
-/// A column: its title, the words before its value in a sentence, the word for a missing value, and the value.
+/// A column: its title, the words before its value in a sentence, the word for a missing value, and
+/// the value.
 pub(crate) struct FactColumn {
     pub title: &'static str,
     pub sentence: &'static str,
@@ -383,7 +384,8 @@ fn failed(parts: &Map<String, Value>) -> String {
         .joined(", ")
 }
 
-/// A tree of items as nested maps: the details of an item, and its children by name. Null if it cannot be read.
+/// A tree of items as nested maps: the details of an item, and its children by name. Null if it
+/// cannot be read.
 fn tree(bytes: &[u8]) -> Value {
     let mut root = Value::Null;
     let read = items(bytes, None, |above, item| {

@@ -1,11 +1,11 @@
 //! Facts of nodes, a row each: common values and exceptions.
 //!
-//! Reads the files of the built-in plugins: host facts in the form of Ansible's setup module, connectivity, log
-//! counts. `columns` defines the tables. An unreadable file is a row that says so. Values that differ by nature are shown and
-//! never marked.
+//! Reads the files of the built-in plugins: host facts in the form of Ansible's setup module,
+//! connectivity, log counts. `columns` defines the tables. An unreadable file is a row that says
+//! so. Values that differ by nature are shown and never marked.
 //!
-//! All facts can be compared, too, key by key. Of each key only a few values with a few nodes each are held, so that memory
-//! does not grow with the nodes.
+//! All facts can be compared, too, key by key. Of each key only a few values with a few nodes each
+//! are held, so that memory does not grow with the nodes.
 
 mod columns;
 
@@ -109,8 +109,8 @@ impl FactTables {
         });
     }
 
-    /// Fills in values from the snapshot that gatherers lack, since their pods have no account to query the cluster, and
-    /// compares the nodes.
+    /// Fills in values from the snapshot that gatherers lack, since their pods have no account to
+    /// query the cluster, and compares the nodes.
     pub(crate) fn complete(&mut self) {
         for (node, row) in self
             .tables
@@ -346,8 +346,8 @@ impl FactTables {
         Ok(json!({"schemaVersion": SCHEMA_VERSION, "facts": facts}))
     }
 
-    /// Writes CSV as in RFC 4180 except for line ends: one table with a row per node, or a row per value of a
-    /// differing key.
+    /// Writes CSV as in RFC 4180 except for line ends: one table with a row per node, or a row per
+    /// value of a differing key.
     pub(crate) fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
         let tables = self.any()?;
         if self.whole {
@@ -721,8 +721,8 @@ fn text(value: &Value) -> String {
 /// Fields that name the element of a list.
 const NAMES: [&str; 4] = ["mount", "name", "server", "device"];
 
-/// The parts of an object or a list by their step in a path: `.field`, `[name]` if all elements have names, else `[0]`;
-/// `None` for a value without parts.
+/// The parts of an object or a list by their step in a path: `.field`, `[name]` if all elements
+/// have names, else `[0]`; `None` for a value without parts.
 pub(super) fn parts(value: &Value) -> Option<BTreeMap<String, &Value>> {
     let is_simple = |key: &str| {
         key.chars()

@@ -1,9 +1,9 @@
 //! `results --format html`: an archive as one self-contained page. It works from `file://`, on a phone, in print,
-//! dark and light, and without its script, which only searches, copies links and unfolds. All text from the archive
-//! is escaped.
+//! dark and light, and without its script, which only searches, copies links and unfolds. All text
+//! from the archive is escaped.
 //!
-//! `page.html` is the page, and `row.html` a row of its tests, filled with values: those of one run, from a pass over all tests
-//! that holds a bounded number of them, or those of several runs.
+//! `page.html` is the page, and `row.html` a row of its tests, filled with values: those of one
+//! run, from a pass over all tests that holds a bounded number of them, or those of several runs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -48,7 +48,8 @@ const WIDTH: f64 = 1000.0;
 const MAX_FACT_ROWS: usize = 400;
 /// Maximum number of rows that start unfolded.
 const MAX_OPEN_ROWS: usize = 12;
-/// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests of a plugin.
+/// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests
+/// of a plugin.
 const DETAIL: usize = 12 << 10;
 const DETAILS: usize = 500 << 10;
 const OTHER_DETAILS: usize = 150 << 10;
@@ -57,10 +58,12 @@ const FAILURES: usize = 2_000;
 const OF_ONE_CAUSE: usize = 100;
 /// Number of slowest tests to show.
 const SLOWEST: usize = 10;
-/// Maximum tests to list per plugin, and overall; browsers on phones fail at about five times as many.
+/// Maximum tests to list per plugin, and overall; browsers on phones fail at about five times as
+/// many.
 const ROWS: u64 = 8_000;
 const ALL_ROWS: u64 = 10_000;
-/// From this number on, passed tests without further data do not unfold: foldable rows are the most expensive.
+/// From this number on, passed tests without further data do not unfold: foldable rows are the most
+/// expensive.
 const MANY_ROWS: u64 = 1_000;
 
 /// Writes the page; `earlier` are the runs of its trend, this one included.
@@ -333,7 +336,8 @@ fn picture(
     })
 }
 
-/// Sentences about the nodes of a plugin that failed, are unknown, or passed with results unlike most, with their names.
+/// Sentences about the nodes of a plugin that failed, are unknown, or passed with results unlike
+/// most, with their names.
 fn said(plugin: &PluginReport<'_>) -> Vec<Value> {
     let all = count(plugin.nodes.len(), "node");
     let groups = [
@@ -658,7 +662,8 @@ fn headline(cause: &Cause) -> String {
     out + &varying(rest)
 }
 
-/// The command that runs the tests of a cause again; none if a name could mean something to a shell.
+/// The command that runs the tests of a cause again; none if a name could mean something to a
+/// shell.
 fn rerun(cause: &Cause) -> Option<String> {
     let is_safe = |name: &String| {
         name.chars()

@@ -86,7 +86,8 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
             }
             fault::Kind::Drop => {
                 let peer = request.remote_addr().copied();
-                // Held open until the connection is cut: tiny_http responds with 500 to a dropped request.
+                // Held open until the connection is cut: tiny_http responds with 500 to a dropped
+                // request.
                 peer.into_iter().for_each(|peer| api.shared.wire.cut(&peer));
                 return;
             }
@@ -214,7 +215,8 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
         )
     };
     let single = !place.name.is_empty();
-    // As in a real server: the options of a deletion are in its body, and in the query only without a body.
+    // As in a real server: the options of a deletion are in its body, and in the query only without
+    // a body.
     let dry = match serde_json::from_slice::<Value>(&call.body) {
         Ok(options) if call.method == "DELETE" => options["dryRun"] == json!(["All"]),
         _ => call.get("dryRun") == "All",

@@ -1,7 +1,7 @@
 //! A Kubernetes API server for tests: objects in memory, watches, logs, exec, and injected faults.
 //!
-//! Built on `tiny_http`; shares no type with the crate, so that both sides cannot share a mistake. Add objects, pass
-//! [`ApiServer::kubeconfig`] to the program, check the requests.
+//! Built on `tiny_http`; shares no type with the crate, so that both sides cannot share a mistake.
+//! Add objects, pass [`ApiServer::kubeconfig`] to the program, check the requests.
 //!
 //! ```text
 //! let api = ApiServer::start();
@@ -11,10 +11,10 @@
 //! api.wait(|api| api.count("DELETE ") == 3);      blocks until it is so; fails the test after a minute
 //! ```
 //!
-//! Like a real server: resource versions, pages, label and field selectors, bookmarks, dry run, finalizers, owner
-//! references, the end of a namespace with all its objects, status subresources, both forms of discovery, access and token
-//! reviews, node proxies (as raw responses). Unsupported: validation, defaults, patches other than merge, consistency of
-//! pages.
+//! Like a real server: resource versions, pages, label and field selectors, bookmarks, dry run,
+//! finalizers, owner references, the end of a namespace with all its objects, status subresources,
+//! both forms of discovery, access and token reviews, node proxies (as raw responses). Unsupported:
+//! validation, defaults, patches other than merge, consistency of pages.
 
 #![allow(dead_code)]
 
@@ -144,7 +144,8 @@ impl ApiServer {
         path
     }
 
-    /// Puts an object at its path, new or not; kind, name, namespace, uid and versions are filled in.
+    /// Puts an object at its path, new or not; kind, name, namespace, uid and versions are filled
+    /// in.
     pub fn put(&self, path: &str, object: Value) -> Value {
         let place = parse(path).unwrap_or_else(|| panic!("no object's path: {path}"));
         let mut state = self.lock();
@@ -239,7 +240,8 @@ impl ApiServer {
         self.lock().token = token.map(Into::into);
     }
 
-    /// Forbids a verb (`list`, `create`, … or `*`) on a plural, for requests and for access reviews.
+    /// Forbids a verb (`list`, `create`, … or `*`) on a plural, for requests and for access
+    /// reviews.
     pub fn forbid(&self, verb: &str, plural: &str) {
         self.lock().denied.push((verb.into(), plural.into()));
     }

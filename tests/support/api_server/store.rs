@@ -249,7 +249,8 @@ impl Store {
         Some((change.object, changes))
     }
 
-    /// Deletes as a real server does: finalizers delay the deletion of an object, but objects in a namespace do not.
+    /// Deletes as a real server does: finalizers delay the deletion of an object, but objects in a
+    /// namespace do not.
     pub(super) fn delete(&mut self, place: &Place) -> Option<(Value, Vec<Change>)> {
         let place = place.object();
         let object = self.objects.get(&place)?.clone();
@@ -345,7 +346,8 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// Whether an object has these labels (`a=b,c!=d,e,!f,g in (x,y),h notin (z)`) and fields (`a.b=c`).
+/// Whether an object has these labels (`a=b,c!=d,e,!f,g in (x,y),h notin (z)`) and fields
+/// (`a.b=c`).
 pub(super) fn selected(object: &Value, labels: &str, fields: &str) -> bool {
     let label = |name: &str| object["metadata"]["labels"][name].as_str();
     let mut depth = 0;

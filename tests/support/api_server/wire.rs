@@ -12,8 +12,9 @@ pub(super) struct Wire {
     shared: Arc<Shared>,
 }
 
-/// tiny_http hands a connection to an idle thread, miscounts those when two arrive at once, and then leaves one of them
-/// waiting while the other lasts. A short-lived connection makes it check again.
+/// tiny_http hands a connection to an idle thread, miscounts those when two arrive at once, and
+/// then leaves one of them waiting while the other lasts. A short-lived connection makes it check
+/// again.
 const NUDGES: [Duration; 4] = [
     Duration::from_millis(5),
     Duration::from_millis(50),
@@ -75,7 +76,8 @@ impl Wire {
         wire
     }
 
-    /// Ends the server's input from the client, so that the server closes; data already sent still arrives.
+    /// Ends the server's input from the client, so that the server closes; data already sent still
+    /// arrives.
     pub(super) fn end(&self, peer: &SocketAddr) {
         if let Some((_, inner)) = self.shared.open.lock().unwrap().get(peer) {
             let _ = inner.shutdown(Shutdown::Write);

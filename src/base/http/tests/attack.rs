@@ -410,7 +410,8 @@ fn stalled_handshakes_delay_no_other_address() {
             let client = ours.client(Some(ours.worker_pair()), rustls::DEFAULT_VERSIONS);
             let mut honest = StreamOwned::new(client, connect_from(200, address));
             assert!(talk(&mut honest, HELLO).unwrap().starts_with(OK));
-            // In sequence the stalled handshakes would take eight timeouts; four addresses hold two threads each.
+            // In sequence the stalled handshakes would take eight timeouts; four addresses hold two
+            // threads each.
             assert!(
                 before.elapsed() < SHORT * 4,
                 "{} bytes: {:?}",
@@ -556,7 +557,8 @@ fn slow_requests_yield_to_waiting_connections() {
 fn long_uploads_of_one_principal_wait_without_a_thread() {
     const LENGTH: u64 = LONG_BODY + 1;
     let ours = Stranger::new();
-    // Two long uploads of one principal at a time, three in all; six may wait, of one principal four.
+    // Two long uploads of one principal at a time, three in all; six may wait, of one principal
+    // four.
     let limits = Limits {
         threads: 4,
         waiting_uploads: 6,

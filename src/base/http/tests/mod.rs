@@ -28,7 +28,8 @@ mod live {
         let stop = Stop::new();
         std::thread::scope(|scope| {
             let running = scope.spawn(|| server.run(&stop, &handler));
-            // A failed assertion in the client must not leave the server running, or the test hangs.
+            // A failed assertion in the client must not leave the server running, or the test
+            // hangs.
             let ends = StopOnDrop(&stop);
             let result = client(server.local_addr());
             drop(ends);

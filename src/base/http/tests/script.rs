@@ -17,7 +17,8 @@ pub(super) struct Seen {
     pub complete: bool,
 }
 
-/// A client that sends `bytes` in pieces of the given sizes, then closes. A piece of 0 bytes is an interrupted read.
+/// A client that sends `bytes` in pieces of the given sizes, then closes. A piece of 0 bytes is an
+/// interrupted read.
 struct Script {
     bytes: io::Cursor<Vec<u8>>,
     pieces: Vec<usize>,

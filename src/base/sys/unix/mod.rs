@@ -79,7 +79,8 @@ pub fn free_bytes(folder: &Path) -> u64 {
     rustix::fs::statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Files and folders that can still be created on the disk of `folder`; unlimited if the system does not report them.
+/// Files and folders that can still be created on the disk of `folder`; unlimited if the system
+/// does not report them.
 pub fn free_inodes(folder: &Path) -> u64 {
     // File systems that allocate inodes on demand report 0.
     let some = |disk: &rustix::fs::StatVfs| disk.f_files > 0;

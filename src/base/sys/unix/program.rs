@@ -72,15 +72,16 @@ pub fn kill_group(id: u32) {
     }
 }
 
-/// Kills every other process that has `value` as the value of a variable; returns whether any was killed.
+/// Kills every other process that has `value` as the value of a variable; returns whether any was
+/// killed.
 pub fn kill_bearing(value: &str) -> bool {
     // Processes that may not be killed, and zombies, are not retried.
     let kill = |pid: &Pid| kill_process(*pid, rustix::process::Signal::KILL).is_ok();
     bearing(value).iter().filter(|pid| kill(pid)).count() > 0
 }
 
-/// Keeps all files and sockets that this process was started with, except its standard streams, from the programs that it
-/// starts. What it opens later is kept from them anyway.
+/// Keeps all files and sockets that this process was started with, except its standard streams,
+/// from the programs that it starts. What it opens later is kept from them anyway.
 pub fn withhold_inherited_files() {
     const FIRST_AFTER_STREAMS: i32 = 3;
     close_fds::set_fds_cloexec(FIRST_AFTER_STREAMS, &[]);
@@ -91,7 +92,8 @@ pub fn create_private_files() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
 }
 
-/// Turns a write beyond the file size limit (`ulimit -f`) into an error instead of killing this process.
+/// Turns a write beyond the file size limit (`ulimit -f`) into an error instead of killing this
+/// process.
 pub fn survive_file_limit() -> io::Result<()> {
     signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default()).map(drop)
 }
@@ -101,8 +103,9 @@ pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
     status.signal()
 }
 
-/// Calls `act` for each signal of `kinds` until called again. The thread `signals` lives as long as the process, since any
-/// signal may be followed by another one. A process that `nohup` has started stays deaf to the end of its terminal.
+/// Calls `act` for each signal of `kinds` until called again. The thread `signals` lives as long as
+/// the process, since any signal may be followed by another one. A process that `nohup` has started
+/// stays deaf to the end of its terminal.
 pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     static CALLS: AtomicUsize = AtomicUsize::new(0);

@@ -1,4 +1,5 @@
-//! Windows: no modes, only the console's signals, jobs instead of process groups. Files: inherited permissions, valid names.
+//! Windows: no modes, only the console's signals, jobs instead of process groups. Files: inherited
+//! permissions, valid names.
 
 #[cfg(feature = "program")]
 pub(super) mod program;
@@ -40,7 +41,8 @@ pub fn set_mode(_path: &Path, _mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A mode that describes the file to other systems: readable by all, writable by its owner unless read-only.
+/// A mode that describes the file to other systems: readable by all, writable by its owner unless
+/// read-only.
 pub fn mode(about: &Metadata) -> u32 {
     let write = if about.permissions().readonly() {
         0

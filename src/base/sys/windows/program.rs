@@ -117,7 +117,8 @@ pub fn ended_by_signal(_status: ExitStatus) -> Option<i32> {
     None
 }
 
-/// Calls `act` when Ctrl-C or Ctrl-Break is pressed, the console is closed, or the session ends, until called again.
+/// Calls `act` when Ctrl-C or Ctrl-Break is pressed, the console is closed, or the session ends,
+/// until called again.
 pub fn on_signal(_kinds: &[Signal], act: impl FnMut() + Send + 'static) -> io::Result<()> {
     static ACT: Mutex<Option<Box<dyn FnMut() + Send>>> = Mutex::new(None);
     let act_now = || lock(&ACT);
