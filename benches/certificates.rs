@@ -109,7 +109,8 @@ pub(super) fn measure(base: &Path) {
         .take(5)
         .for_each(|reason| println!("  lost: {reason}"));
     println!(
-        "certificates for {WORKERS} workers at once: half have reported after {:?}, the last after {:?}",
+        "certificates for {WORKERS} workers at once: half have reported after {:?}, the last \
+         after {:?}",
         percent(&times, 50),
         percent(&times, 100)
     );

@@ -82,7 +82,8 @@ fn measure(chosen: &[&str]) {
             "storm" => storm::measure(&base),
             other => {
                 panic!(
-                    "unknown measurement `{other}`; known are upload, memory, crowd, slow, live, siege, bodies, certificates, storm"
+                    "unknown measurement `{other}`; known are upload, memory, crowd, slow, live, \
+                     siege, bodies, certificates, storm"
                 )
             }
         }
@@ -373,7 +374,8 @@ fn siege(base: &Path) {
         }
         end.wait(Duration::from_secs(5));
         let request = format!(
-            "GET /api/v1/health/by-node/n{SLOW}/{} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+            "GET /api/v1/health/by-node/n{SLOW}/{} HTTP/1.1\r\nHost: a\r\nConnection: \
+             close\r\n\r\n",
             storm::HONEST
         );
         for _ in 0..BEATS {
@@ -448,7 +450,8 @@ fn bodies(base: &Path) {
                 let length = body.len() + usize::from(round % 2 == 1);
                 let (method, kind) = [("PUT", "results"), ("POST", "progress")][round / 2 % 2];
                 let head = format!(
-                    "{method} /api/v1/{kind}/by-node/n{node}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+                    "{method} /api/v1/{kind}/by-node/n{node}/{PLUGIN} HTTP/1.1\r\nHost: \
+                     a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
                 );
                 stream.write_all(head.as_bytes())?;
                 stream.write_all(body)?;
@@ -471,7 +474,8 @@ fn bodies(base: &Path) {
         end.wait(Duration::from_secs(3));
         let update = "{\"msg\":\"half\",\"total\":2,\"completed\":1}";
         let request = format!(
-            "POST /api/v1/progress/by-node/n{HOSTILE}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{update}",
+            "POST /api/v1/progress/by-node/n{HOSTILE}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nConnection: \
+             close\r\nContent-Length: {}\r\n\r\n{update}",
             update.len()
         );
         for _ in 0..BEATS {
@@ -834,7 +838,8 @@ fn until_input_ends() {
 
 fn head(node: usize, length: u64) -> String {
     format!(
-        "PUT /api/v1/results/by-node/n{node}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n"
+        "PUT /api/v1/results/by-node/n{node}/{PLUGIN} HTTP/1.1\r\nHost: a\r\nContent-Length: \
+         {length}\r\n\r\n"
     )
 }
 

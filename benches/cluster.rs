@@ -153,7 +153,8 @@ fn nodes(count: usize) {
     let took = started.elapsed();
     let busy = cluster.api.requests().split_off(before);
     println!(
-        "{count} uploads in {:.1} s, {} not taken; {:.2} requests a second to the API server meanwhile",
+        "{count} uploads in {:.1} s, {} not taken; {:.2} requests a second to the API server \
+         meanwhile",
         took.as_secs_f64(),
         lost.into_inner(),
         busy.len() as f64 / took.as_secs_f64()
@@ -310,7 +311,8 @@ fn retrieve(mib: usize) {
         .unwrap()
         .success();
     println!(
-        "retrieve of {mib} MiB over a line cut every {} MiB: exit {code:?}, {}, {took:.1} s over {streams} streams",
+        "retrieve of {mib} MiB over a line cut every {} MiB: exit {code:?}, {}, {took:.1} s over \
+         {streams} streams",
         LINE >> 20,
         if same {
             "the same file"

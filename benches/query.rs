@@ -130,7 +130,8 @@ fn speed() {
         let (one, _) = snapshot(&folder, "1");
         let (many, peak) = snapshot(&folder, "16");
         println!(
-            "{OBJECTS} pods and as many config maps: sequential {one:.2?}, parallel {many:.2?}, {peak:.1} MiB"
+            "{OBJECTS} pods and as many config maps: sequential {one:.2?}, parallel {many:.2?}, \
+             {peak:.1} MiB"
         );
         ratios.push(one.as_secs_f64() / many.as_secs_f64());
         peaks.push(peak);

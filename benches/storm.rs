@@ -129,13 +129,15 @@ impl Attacker<'_> {
 
 pub(super) fn put(plugin: &str, node: usize, length: u64, lines: &str) -> String {
     format!(
-        "PUT /api/v1/results/by-node/n{node}/{plugin} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{lines}\r\n"
+        "PUT /api/v1/results/by-node/n{node}/{plugin} HTTP/1.1\r\nHost: a\r\nContent-Length: \
+         {length}\r\n{lines}\r\n"
     )
 }
 
 fn progress(node: usize, body: &[u8]) -> String {
     format!(
-        "POST /api/v1/progress/by-node/n{node}/{EVIL} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+        "POST /api/v1/progress/by-node/n{node}/{EVIL} HTTP/1.1\r\nHost: a\r\nConnection: \
+         close\r\nContent-Length: {}\r\n\r\n",
         body.len()
     )
 }
@@ -204,7 +206,8 @@ pub(super) fn measure(base: &Path) {
         "A: b\r\n".repeat(50_000)
     );
     let chunks = format!(
-        "PUT /api/v1/results/by-node/n1/{EVIL} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+        "PUT /api/v1/results/by-node/n1/{EVIL} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \
+         chunked\r\n\r\n{}",
         "1;a=b\r\nx\r\n".repeat(20_000)
     );
     let (end, tried) = (Stop::new(), AtomicUsize::new(0));
@@ -234,14 +237,16 @@ pub(super) fn measure(base: &Path) {
                         "stranger" => attacker.hold(b"GET / HTTP/1.1\r\n\r\n"),
                         "slow" => attacker.trickle(number, 512),
                         "just fast enough" => attacker.trickle(500 + number, 9 << 10),
-                        "objects" => {
-                            attacker.say(&progress(round % NODES, objects.as_bytes()), objects.as_bytes())
-                        }
-                        "names" => attacker.say(&progress(round % NODES, names.as_bytes()), names.as_bytes()),
+                        "objects" => attacker.say(
+                            &progress(round % NODES, objects.as_bytes()),
+                            objects.as_bytes(),
+                        ),
+                        "names" => attacker
+                            .say(&progress(round % NODES, names.as_bytes()), names.as_bytes()),
                         "inodes" | "bytes" => {
                             let body = if attack == "inodes" { inodes } else { bytes };
-                            let lines =
-                                "Content-Type: application/gzip\r\nContent-Disposition: a;filename=x\r\n";
+                            let lines = "Content-Type: application/gzip\r\nContent-Disposition: \
+                                         a;filename=x\r\n";
                             attacker.say(&put(EVIL, 900 + number, body.len() as u64, lines), body)
                         }
                         "headers" => attacker.say(headers, b""),
@@ -271,7 +276,8 @@ pub(super) fn measure(base: &Path) {
     });
     let times = seen.times.into_inner().unwrap();
     println!(
-        "storm of {seconds} s, {} attacks: honest results take {:?}, 99 of 100 {:?}, in {} attempts",
+        "storm of {seconds} s, {} attacks: honest results take {:?}, 99 of 100 {:?}, in {} \
+         attempts",
         tried.load(Ordering::Relaxed),
         percent(&times, 50),
         percent(&times, 99),

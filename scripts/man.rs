@@ -28,12 +28,14 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "1",
-                "It could not be started, failed, did not finish in time, or delivered only errors.",
+                "It could not be started, failed, did not finish in time, or delivered only \
+                 errors.",
             ),
             ("2", "Its archive could not be fetched or uploaded."),
             (
                 "3",
-                "--fail-on found failed or missing results (with flaky, flaky ones, too), or --certify a run that is not ready.",
+                "--fail-on found failed or missing results (with flaky, flaky ones, too), or \
+                 --certify a run that is not ready.",
             ),
             ("4", "--fail-on found unknown results, but no failed ones."),
             ("130", "Ctrl-C ended the wait, or a run on this machine."),
@@ -65,7 +67,8 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "1",
-                "There is no run, it has failed, its aggregator cannot continue, or it delivered only errors.",
+                "There is no run, it has failed, its aggregator cannot continue, or it delivered \
+                 only errors.",
             ),
             ("130", "Ctrl-C ended the watch."),
         ],
@@ -80,7 +83,8 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
             ),
             (
                 "2",
-                "There is no run or no archive yet, or the transfer failed; a later attempt may succeed.",
+                "There is no run or no archive yet, or the transfer failed; a later attempt may \
+                 succeed.",
             ),
         ],
     ),
@@ -129,7 +133,8 @@ const EXIT_STATUS: &[(&str, &[(&str, &str)])] = &[
             ("0", "The run is ready for certification."),
             (
                 "1",
-                "The archive or the product could not be read, or the submission could not be written.",
+                "The archive or the product could not be read, or the submission could not be \
+                 written.",
             ),
             ("3", "The run is not ready."),
         ],
@@ -278,9 +283,11 @@ pub fn reference() -> String {
         }
     }
     format!(
-        "# Commands\n\nAll commands and flags, as `sonobuoy help COMMAND` prints them; `make docs` writes this page. Commands without a table of \
-         exit codes\nexit with 0 if they succeed and 1 if they fail; `--level` is accepted everywhere. [configuration.md](configuration.md) lists settings, [environment.md](environment.md) variables.\n\n\
-         | command | does |\n| --- | --- |\n{contents}{text}"
+        "# Commands\n\nAll commands and flags, as `sonobuoy help COMMAND` prints them; `make \
+         docs` writes this page. Commands without a table of exit codes\nexit with 0 if they \
+         succeed and 1 if they fail; `--level` is accepted everywhere. \
+         [configuration.md](configuration.md) lists settings, [environment.md](environment.md) \
+         variables.\n\n| command | does |\n| --- | --- |\n{contents}{text}"
     )
 }
 

@@ -315,7 +315,8 @@ mod tests {
         assert_eq!(unknown(&["node-1", "node-10"], known.to_vec()), None);
         assert_eq!(
             unknown(&["node-1", "noed-2", "x"], known.to_vec()).unwrap(),
-            "no node of the cluster is called `noed-2` or `x`; it has node-1, node-2, node-10; did you mean `node-2`?"
+            "no node of the cluster is called `noed-2` or `x`; it has node-1, node-2, node-10; \
+             did you mean `node-2`?"
         );
         let many: Vec<String> = (0..1_000).map(|number| format!("n{number}")).collect();
         let message = unknown(&["x"], many.iter().map(String::as_str).collect()).unwrap();

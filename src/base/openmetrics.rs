@@ -86,8 +86,8 @@ mod tests {
         metrics.counter("c", "Counted.", [(vec![], 3.0)]);
         assert_eq!(
             metrics.finish(),
-            "# HELP b Some.\n# TYPE b gauge\nb{x=\"1\",y=\"\\\"\\\\\\n\"} 0.5\nb 1000000000\n\
-             # HELP c Counted.\n# TYPE c counter\nc_total 3\n# EOF\n"
+            "# HELP b Some.\n# TYPE b gauge\nb{x=\"1\",y=\"\\\"\\\\\\n\"} 0.5\nb 1000000000\n# \
+             HELP c Counted.\n# TYPE c counter\nc_total 3\n# EOF\n"
         );
     }
 }

@@ -127,7 +127,8 @@ impl Candidate {
         {
             self.find(
                 layout::CONFIG,
-                "the run continued another one, but all tests must run in one: run without `--resume`",
+                "the run continued another one, but all tests must run in one: run without \
+                 `--resume`",
             );
         }
         for name in self.files.folders(layout::PLUGINS) {
@@ -136,7 +137,8 @@ impl Candidate {
                 continue;
             }
             let what = if layout::is_attempt(&name, E2E) {
-                "failed tests were run again, but all must pass the first time: run without `--retry-failed`"
+                "failed tests were run again, but all must pass the first time: run without \
+                 `--retry-failed`"
             } else {
                 "tests ran in several parts, but all must run in one: run without `--split`"
             };
@@ -152,7 +154,8 @@ impl Candidate {
             let what = match all.len() {
                 0 => "there is no JUnit file".into(),
                 many => format!(
-                    "there are {many} JUnit files: the tests ran in parallel, or results of two runs are mixed"
+                    "there are {many} JUnit files: the tests ran in parallel, or results of two \
+                     runs are mixed"
                 ),
             };
             self.find(&folder, what);
@@ -170,7 +173,11 @@ impl Candidate {
                 .map_or(0, BTreeSet::len),
         );
         if number == 0 {
-            self.find(path, "lists no test with [Conformance] in its name: is this the JUnit file of a conformance image?");
+            self.find(
+                path,
+                "lists no test with [Conformance] in its name: is this the JUnit file of a \
+                 conformance image?",
+            );
         }
         let of = |outcome| junit.required.get(&outcome);
         for (names, what) in [
@@ -287,7 +294,8 @@ impl Candidate {
             .and_then(|image| minor(&image.tag?));
         if tag.is_none() && log.versions.iter().all(|(who, _)| *who != "tests") {
             let what = format!(
-                "does not state the version of the tests: its image is `{image}`; use one with a version as its tag, such as `conformance:{}.0`",
+                "does not state the version of the tests: its image is `{image}`; use one with a \
+                 version as its tag, such as `conformance:{}.0`",
                 self.version
             );
             self.find(&path, what);
@@ -335,7 +343,10 @@ impl Candidate {
         if ran != listed {
             self.find(
                 path,
-                format!("{ran} tests ran, but the JUnit file says {listed}: they are not from the same run"),
+                format!(
+                    "{ran} tests ran, but the JUnit file says {listed}: they are not from the \
+                     same run"
+                ),
             );
         }
     }

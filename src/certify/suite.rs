@@ -246,9 +246,10 @@ mod tests {
     fn verdict_versions_and_seed_are_found() {
         let dots = "S".repeat(100_000);
         let text = format!(
-            "Random Seed: 7 - will randomize all specs\n  I1122 e2e.go:116] e2e test version: v1.33.1\n\
-             I1122 e2e.go:125] kube-apiserver version: v1.34.2-k+3 \n{dots}\nRan 3 of 9 Specs in 0.9 seconds\n\
-             \x1b[1mSUCCESS!\x1b[0m -- \x1b[32m3 Passed\x1b[0m | 0 Failed | 1 Flaked | 2 Pending | 6 Skipped\nPASS\n\nTest Suite Passed"
+            "Random Seed: 7 - will randomize all specs\n  I1122 e2e.go:116] e2e test version: \
+             v1.33.1\nI1122 e2e.go:125] kube-apiserver version: v1.34.2-k+3 \n{dots}\nRan 3 of 9 \
+             Specs in 0.9 seconds\n\x1b[1mSUCCESS!\x1b[0m -- \x1b[32m3 Passed\x1b[0m | 0 Failed | \
+             1 Flaked | 2 Pending | 6 Skipped\nPASS\n\nTest Suite Passed"
         );
         let log = SuiteLog::read(text.as_bytes()).unwrap();
         let expected = SuiteLog {

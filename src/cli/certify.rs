@@ -84,7 +84,8 @@ impl<'a> Submission<'a> {
         };
         let Some(path) = args.text("product") else {
             return Err(usage_error(
-                "--certify: a submission describes a product; name its description by --product FILE",
+                "--certify: a submission describes a product; name its description by --product \
+                 FILE",
             ));
         };
         certify::check(into)?;
@@ -152,7 +153,8 @@ impl<'a> Submission<'a> {
         let paths = certify::write(&candidate, &product, into)?;
         text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
         let next = format!(
-            "submit these four files, and nothing else, as {version}/<product>/ in a pull request whose title names {version} and {}",
+            "submit these four files, and nothing else, as {version}/<product>/ in a pull request \
+             whose title names {version} and {}",
             product.name
         );
         Ok(Judgement {

@@ -163,7 +163,8 @@ pub(crate) fn service(
         let found = Credentials::read(&path, namespace);
         if matches!(found, Ok(None)) && named(args) && !writes {
             bail!(
-                "--credentials: `{}` does not exist; name the file that `sonobuoy run --status-service` wrote",
+                "--credentials: `{}` does not exist; name the file that `sonobuoy run \
+                 --status-service` wrote",
                 path.display()
             );
         }

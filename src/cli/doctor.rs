@@ -61,7 +61,8 @@ fn check_nodes(args: Args) -> Result<()> {
     let nodes = args.word("nodes");
     if nodes == "all" || nodes.parse::<u32>().is_ok() {
         return Err(usage_error(format!(
-            "--nodes names the nodes of plugins, as in `run`; --measure-from {nodes} selects the nodes to measure from"
+            "--nodes names the nodes of plugins, as in `run`; --measure-from {nodes} selects the \
+             nodes to measure from"
         )));
     }
     Ok(())

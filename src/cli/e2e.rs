@@ -59,7 +59,8 @@ fn list(args: Args) -> Result<Vec<String>> {
     let input = args.text("input").unwrap_or("online");
     if input == "offline" {
         log::warn!(
-            "no lists are built into this program: asking the conformance image, as with `--input image`"
+            "no lists are built into this program: asking the conformance image, as with `--input \
+             image`"
         );
     }
     match input {
@@ -79,12 +80,14 @@ fn list(args: Args) -> Result<Vec<String>> {
                 }
             };
             output::exit_on_signal()?;
-            Tests::fetch(&run_args::registries(args)?, &image, args.on("unconfined")).and_then(|tests| tests.names()).map_err(|error| {
-                anyhow!(
-                    "{error:#}; save a list where there is network with `sonobuoy e2e --version VERSION > FILE`, and use it \
-                     with `--input FILE`"
-                )
-            })
+            Tests::fetch(&run_args::registries(args)?, &image, args.on("unconfined"))
+                .and_then(|tests| tests.names())
+                .map_err(|error| {
+                    anyhow!(
+                        "{error:#}; save a list where there is network with `sonobuoy e2e \
+                         --version VERSION > FILE`, and use it with `--input FILE`"
+                    )
+                })
         }
         file => run_args::kit_or_list(file),
     }

@@ -77,7 +77,8 @@ fn manifest(args: Args) -> Result<String> {
     }
     if args.word("status-service") != "none" {
         bail!(
-            "only `run` can create a status service, since it keeps the credentials; leave out --status-service"
+            "only `run` can create a status service, since it keeps the credentials; leave out \
+             --status-service"
         );
     }
     let plan = RunArgs::new(args, Purpose::Print)?.plan(None)?;
@@ -145,10 +146,11 @@ fn definition(args: Args) -> Result<Definition> {
     if !labels.is_empty() {
         let spec = definition.pod_spec.get_or_insert_with(|| {
             log::warn!(
-                "with --node-selector alone the plugin's pod has none of the defaults, such as restartPolicy; \
-                 --show-default-podspec writes them out"
+                "with --node-selector alone the plugin's pod has none of the defaults, such as \
+                 restartPolicy; --show-default-podspec writes them out"
             );
-            // The original writes only the selector; scripts edit this text, and a pod spec is used unchanged.
+            // The original writes only the selector; scripts edit this text, and a pod spec is used
+            // unchanged.
             json!({"containers": null})
         });
         spec["nodeSelector"] = json!(labels);
@@ -205,7 +207,8 @@ fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {
         );
         let (source, description) = (&config.source_url, &config.description);
         blocks.push(format!(
-            "Run as: {stem}\nFilename: {file}\nPlugin name (in aggregator): {name}\nSource URL: {source}\nDescription: {description}\n",
+            "Run as: {stem}\nFilename: {file}\nPlugin name (in aggregator): {name}\nSource URL: \
+             {source}\nDescription: {description}\n",
         ));
         rows.push(
             [

@@ -39,7 +39,9 @@ const PULL_TIMEOUT: Duration = Duration::from_secs(600);
 /// Larger than any list of images.
 const MAX_LIST_BYTES: u64 = 1 << 20;
 /// What to do without the conformance image.
-const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of them, or an archive with that image, with --images-from FILE, or leave them out with --dry-run or a list of plugins without e2e (-p)";
+const REMEDY: &str = "only the conformance image knows the images of its tests; name a list of \
+                      them, or an archive with that image, with --images-from FILE, or leave them \
+                      out with --dry-run or a list of plugins without e2e (-p)";
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -99,7 +101,8 @@ fn push(args: Args) -> Result<()> {
         return Ok(());
     } else {
         bail!(
-            "no registry to push to; name one with --custom-registry, or several with --e2e-repo-config"
+            "no registry to push to; name one with --custom-registry, or several with \
+             --e2e-repo-config"
         );
     };
     let work = temp::Folder::new()?;
@@ -157,7 +160,8 @@ fn push(args: Args) -> Result<()> {
     }
     temp::write(Path::new(file), 0o666, kit::repositories(registry)).at("cannot write", file)?;
     log::info!(
-        "`{file}` is for --e2e-repo-config; `sonobuoy run --kit {} --registry {registry}` needs no other flag{}",
+        "`{file}` is for --e2e-repo-config; `sonobuoy run --kit {} --registry {registry}` needs \
+         no other flag{}",
         archive.display(),
         if kit.kubernetes_version.is_empty() {
             ""
@@ -252,7 +256,8 @@ fn make_kit(args: Args) -> Result<()> {
         local.download(&kit.test_images)?;
     }
     log::info!(
-        "{} images and the names of {} tests; inside: `sonobuoy images push {} --custom-registry REGISTRY`",
+        "{} images and the names of {} tests; inside: `sonobuoy images push {} --custom-registry \
+         REGISTRY`",
         local.images.len(),
         kit.tests.len(),
         out.display()
@@ -263,8 +268,9 @@ fn make_kit(args: Args) -> Result<()> {
 /// Sonobuoy's image, which is in no registry: from the given archive, or from that in the release
 /// kit of this program.
 fn own_image(args: Args, store: &Store) -> Result<Vec<Stored>> {
-    const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make image` builds it as target/sonobuoy-image.tar, \
-                          and the kit of `make kit` contains it";
+    const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make \
+                          image` builds it as target/sonobuoy-image.tar, and the kit of `make \
+                          kit` contains it";
     let named = args.text("sonobuoy-image").map(PathBuf::from);
     oci::read_archive(&named.or_else(usual_archive).context(REMEDY)?, store).context(REMEDY)
 }
@@ -274,7 +280,8 @@ fn in_no_registry(image: &str) -> bool {
     let local = remedies::is_local_image(image);
     if local {
         log::warn!(
-            "{image} is not in any registry: its archive comes with the kit or from `make image`, for `images push --archive` and runtimes"
+            "{image} is not in any registry: its archive comes with the kit or from `make image`, \
+             for `images push --archive` and runtimes"
         );
     }
     local
@@ -465,7 +472,8 @@ fn all(wanted: PluginImages, args: Args) -> Result<Vec<String>> {
             .collect();
         match args.text("images-from") {
             _ if args.on("dry-run") => log::warn!(
-                "--dry-run leaves out the images of the e2e tests, which only {conformance} lists; `sonobuoy images list` asks it"
+                "--dry-run leaves out the images of the e2e tests, which only {conformance} \
+                 lists; `sonobuoy images list` asks it"
             ),
             Some(path) => images.extend(from_file(path, &env, args)?.images),
             None => images.extend(of_tests(&conformance, &env, args)?),

@@ -72,16 +72,21 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
     }
     let loader = loader.with_context(|| {
         format!(
-            "--load: `{context}` is not a context of kind, k3d or minikube, so a privileged pod on each node has to load {image}: \
-             name an image with a shell that you trust as root on every node, best by its digest, with `--load-with \
-             registry.k8s.io/e2e-test-images/busybox@sha256:…`; or load `{}` on each node yourself, or push it to a registry \
-             (docs/install.md)",
+            "--load: `{context}` is not a context of kind, k3d or minikube, so a privileged pod \
+             on each node has to load {image}: name an image with a shell that you trust as root \
+             on every node, best by its digest, with `--load-with \
+             registry.k8s.io/e2e-test-images/busybox@sha256:…`; or load `{}` on each node \
+             yourself, or push it to a registry (docs/install.md)",
             archive.display()
         )
     })?;
     let bytes = small::read(&archive, MAX_ARCHIVE_BYTES).at("cannot read", &archive)?;
     let count = load::load(client, &bytes, &loader).with_context(|| {
-        format!("--load: {image} is not in all nodes; load `{}` with the tools of the cluster, or push it to a registry", archive.display())
+        format!(
+            "--load: {image} is not in all nodes; load `{}` with the tools of the cluster, or \
+             push it to a registry",
+            archive.display()
+        )
     })?;
     log::info!(
         "a privileged pod on each of {count} nodes loaded {image} from `{}`",
@@ -97,8 +102,8 @@ fn archive(args: Args) -> Result<PathBuf> {
         .filter(|name| *name != DEFAULT_ARCHIVE)
         .map(PathBuf::from);
     named.or_else(usual_archive).context(
-        "--load: there is no `sonobuoy-image.tar` beside this program or in `target`; `make image` builds it, kits and releases have it; \
-         name it with --load=ARCHIVE",
+        "--load: there is no `sonobuoy-image.tar` beside this program or in `target`; `make \
+         image` builds it, kits and releases have it; name it with --load=ARCHIVE",
     )
 }
 

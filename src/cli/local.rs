@@ -40,7 +40,8 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let limit = args.duration("wait");
     if !limit.is_zero() && limit != DAY {
         return Err(usage_error(
-            "--wait: a run on this machine is always waited for to its end; limit it with `--timeout`",
+            "--wait: a run on this machine is always waited for to its end; limit it with \
+             `--timeout`",
         ));
     }
     let per_test = request.per_test()?;
@@ -91,7 +92,8 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
                 temp::exit(i32::from(INTERRUPTED));
             }
             log::warn!(
-                "interrupted: stopping the plugins and packing what has arrived; interrupt again to exit at once, without an archive"
+                "interrupted: stopping the plugins and packing what has arrived; interrupt again \
+                 to exit at once, without an archive"
             );
             asked.stop_because("it was interrupted");
         },

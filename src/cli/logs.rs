@@ -125,8 +125,9 @@ fn print(
         log::warn!("namespace `{namespace}` has no pods");
     } else if pods.is_empty() {
         log::warn!(
-            "no pod of namespace `{namespace}` matches: pods of plugins are removed when their results are in; their logs are in \
-             the archive, below `podlogs/`, which `sonobuoy retrieve -n {namespace}` fetches"
+            "no pod of namespace `{namespace}` matches: pods of plugins are removed when their \
+             results are in; their logs are in the archive, below `podlogs/`, which `sonobuoy \
+             retrieve -n {namespace}` fetches"
         );
     }
     let (mut read, mut failed) = (0, 0);
@@ -228,7 +229,8 @@ impl Followed {
         {
             if !std::mem::replace(&mut self.omits, true) {
                 log::warn!(
-                    "only {MAX_FOLLOWED} logs are followed, which is the limit; choose a plugin with `-p`"
+                    "only {MAX_FOLLOWED} logs are followed, which is the limit; choose a plugin \
+                     with `-p`"
                 );
             }
             return None;
@@ -468,8 +470,9 @@ mod tests {
                     "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nline\n"
                 }
                 _ => {
-                    "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"kind\":\"PodList\",\"items\":[{\"metadata\":{\"namespace\":\"n\",\
-                     \"name\":\"p\"},\"spec\":{\"containers\":[{\"name\":\"c\"}]}}]}"
+                    "HTTP/1.1 200 OK\r\nConnection: \
+                     close\r\n\r\n{\"kind\":\"PodList\",\"items\":[{\"metadata\":{\"namespace\":\"\
+                     n\",\"name\":\"p\"},\"spec\":{\"containers\":[{\"name\":\"c\"}]}}]}"
                 }
             };
             socket.write_all(body.as_bytes()).unwrap();

@@ -39,7 +39,8 @@ pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
     };
     if file == "-" && std::io::stdin().is_terminal() {
         bail!(
-            "`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest into it"
+            "`-f -` reads a manifest from standard input, and that is a terminal; pipe a manifest \
+             into it"
         );
     }
     let objects = deploy::from_yaml(&read_manifest(file)?)

@@ -51,7 +51,8 @@ mod gather {
     /// Reports that the command needs Linux, which every node runs.
     pub(super) fn run(_: super::Args) -> anyhow::Result<()> {
         anyhow::bail!(
-            "`sonobuoy gather` reads `/proc`, `/sys` and the journal of a Linux node; this machine runs {}",
+            "`sonobuoy gather` reads `/proc`, `/sys` and the journal of a Linux node; this \
+             machine runs {}",
             std::env::consts::OS
         )
     }

@@ -100,7 +100,8 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let (namespace, client, service) = cluster::to_run(args, &stop)?;
     if let (Some(word), None) = (args.text("node"), args.text("namespace")) {
         log::info!(
-            "looking in namespace `{namespace}`: `-n {word}` of `results` names a node, `--namespace` a namespace"
+            "looking in namespace `{namespace}`: `-n {word}` of `results` names a node, \
+             `--namespace` a namespace"
         );
     }
     let folder = temp::Folder::new()?;
@@ -310,7 +311,8 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<Exit>> {
         }
         format => {
             return Err(usage_error(format!(
-                "several archives are shown side by side: --format must be text, json, junit, html or openmetrics, not {format}"
+                "several archives are shown side by side: --format must be text, json, junit, \
+                 html or openmetrics, not {format}"
             )));
         }
     }
@@ -397,13 +399,15 @@ pub(crate) fn verify(args: Args) -> Result<()> {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
         let origin = authority.origin();
         output::line(format!(
-            "{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}; authority {origin}"
+            "{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}; authority \
+             {origin}"
         ));
     } else {
         ensure!(
             digest_only,
-            "`{own}` has the size and SHA-256 that its seal states, but who sealed it is unknown: the certificate of the authority of run {} \
-             is not kept here; name the file that has it with `--authority`, or accept the digest alone with `--digest-only`",
+            "`{own}` has the size and SHA-256 that its seal states, but who sealed it is unknown: \
+             the certificate of the authority of run {} is not kept here; name the file that has \
+             it with `--authority`, or accept the digest alone with `--digest-only`",
             statement.run
         );
         output::line(format!("{own}{renamed}: digest OK, seal not checked"));

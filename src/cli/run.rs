@@ -177,7 +177,8 @@ fn service(args: Args, given: bool) -> Result<Option<Service>> {
         "none" => Ok(None),
         _ if given => {
             bail!(
-                "--status-service adds to a generated manifest, but the manifest of --file is used as it is"
+                "--status-service adds to a generated manifest, but the manifest of --file is \
+                 used as it is"
             )
         }
         kind => Service::new(kind).map(Some),
@@ -190,7 +191,8 @@ pub(super) fn check_local(args: Args, has_e2e: bool) -> Result<()> {
     let ignored = table::ignored_locally(args, has_e2e);
     if !ignored.is_empty() {
         return Err(usage_error(format!(
-            "--local runs the plugins on this machine, where {} would do nothing; leave out --local, or {}",
+            "--local runs the plugins on this machine, where {} would do nothing; leave out \
+             --local, or {}",
             ignored.join(" and "),
             if ignored.len() == 1 {
                 "that flag"

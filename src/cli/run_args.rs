@@ -94,7 +94,8 @@ impl<'m> RunArgs<'m> {
             ] {
                 if args.number(flag) != 0 {
                     return Err(usage_error(format!(
-                        "--{flag}: certified conformance requires tests that {asks}; leave out the flag or the mode"
+                        "--{flag}: certified conformance requires tests that {asks}; leave out \
+                         the flag or the mode"
                     )));
                 }
             }
@@ -110,7 +111,8 @@ impl<'m> RunArgs<'m> {
         }
         if args.given("kube-conformance-image") && version_flag(args) != "auto" {
             log::warn!(
-                "--kube-conformance-image and the version flags both set the image of the e2e plugin; the last one wins"
+                "--kube-conformance-image and the version flags both set the image of the e2e \
+                 plugin; the last one wins"
             );
         }
         // An empty variable in a script would otherwise mean the default.
@@ -139,7 +141,8 @@ impl<'m> RunArgs<'m> {
                 && args.0.indices_of(id).into_iter().flatten().min() < file
             {
                 return Err(usage_error(format!(
-                    "--config comes after --{id}, which overrides it; write --config before the other flags"
+                    "--config comes after --{id}, which overrides it; write --config before the \
+                     other flags"
                 )));
             }
             overlays.push((
@@ -561,7 +564,8 @@ fn check(run: &config::Run, creates: bool) -> Result<()> {
     }
     if (creates || !run.namespace.is_empty()) && !names::is_label(&run.namespace) {
         return Err(usage_error(format!(
-            "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and `-`, not at the ends",
+            "`-n {}` is not a valid namespace name: use at most 63 lowercase letters, digits and \
+             `-`, not at the ends",
             run.namespace
         )));
     }
@@ -789,7 +793,8 @@ fn split(args: Args, kit: Option<&Kit>, version: &str) -> Result<Option<Split>> 
             let names =
                 Tests::fetch(&registries(args)?, image, false).and_then(|tests| tests.names());
             names.context(
-                "--split needs the names of the tests; name a list of them, or a kit, by --tests FILE",
+                "--split needs the names of the tests; name a list of them, or a kit, by --tests \
+                 FILE",
             )?
         }
     };

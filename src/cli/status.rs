@@ -200,7 +200,8 @@ fn watch(source: &StatusSource, namespace: &str, mut news: News<'_>) -> Result<u
     })?;
     match last {
         _ if source.stop().stopped() => Err(interrupted(format!(
-            "the watch was interrupted; the run continues: `sonobuoy status --watch -n {namespace}` watches it again"
+            "the watch was interrupted; the run continues: `sonobuoy status --watch -n \
+             {namespace}` watches it again"
         ))),
         Some(RunState::Absent) => bail!("the run in namespace `{namespace}` is gone"),
         Some(state) => Ok(code(&state)),
@@ -294,22 +295,45 @@ fn rows(run: &Run) -> Vec<[String; 5]> {
 /// The state of the run in the original's words, which scripts look for.
 fn sentence(run: &Run) -> String {
     match &*run.status {
-        RUNNING => "Sonobuoy is still running. Runs can take 60 minutes or more depending on cluster and plugin configuration.".into(),
+        RUNNING => "Sonobuoy is still running. Runs can take 60 minutes or more depending on \
+                    cluster and plugin configuration."
+            .into(),
         FAILED => "Sonobuoy has failed. You can see what happened with `sonobuoy logs`.".into(),
         COMPLETE => "Sonobuoy has completed. Use `sonobuoy retrieve` to get results.".into(),
-        POST_PROCESSING => "Sonobuoy plugins have completed. Preparing results for download.".into(),
-        other => format!("Sonobuoy is in unknown state \"{}\". Please report a bug in sonobuoy {VERSION}", visible::line(other)),
+        POST_PROCESSING => {
+            "Sonobuoy plugins have completed. Preparing results for download.".into()
+        }
+        other => format!(
+            "Sonobuoy is in unknown state \"{}\". Please report a bug in sonobuoy {VERSION}",
+            visible::line(other)
+        ),
     }
 }
 
 /// The state for an aggregator that publishes no status, from the phase of its pod.
 fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
     match (phase, no_image) {
-        ("Running", _) => "The Sonobuoy aggregator is running but is unable to obtain the plugin status information.\n\nIf this state persists, use kubectl to debug further.".into(),
-        ("Pending", Some(said)) => format!("The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to pull the image.\n\nPod has the attached message: {}", visible::line(said)),
-        ("Pending", None) => "The Sonobuoy aggregator is in the 'Pending' state. This is normal as the pod is created and begins to run, but if this state persists, use kubectl to debug further.".into(),
-        ("Succeeded", _) => format!("The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for this to happen, please report a bug in sonobuoy {VERSION}."),
-        (other, _) => format!("The Sonobuoy aggregator is in the '{}' state. Use kubectl to debug further.", visible::line(other)),
+        ("Running", _) => "The Sonobuoy aggregator is running but is unable to obtain the plugin \
+                           status information.\n\nIf this state persists, use kubectl to debug \
+                           further."
+            .into(),
+        ("Pending", Some(said)) => format!(
+            "The Sonobuoy aggregator is in the 'Pending' state and the container seems unable to \
+             pull the image.\n\nPod has the attached message: {}",
+            visible::line(said)
+        ),
+        ("Pending", None) => "The Sonobuoy aggregator is in the 'Pending' state. This is normal \
+                              as the pod is created and begins to run, but if this state \
+                              persists, use kubectl to debug further."
+            .into(),
+        ("Succeeded", _) => format!(
+            "The Sonobuoy aggregator ran successfully but has stopped. If you didn't intend for \
+             this to happen, please report a bug in sonobuoy {VERSION}."
+        ),
+        (other, _) => format!(
+            "The Sonobuoy aggregator is in the '{}' state. Use kubectl to debug further.",
+            visible::line(other)
+        ),
     }
 }
 

@@ -43,9 +43,11 @@ In the shell's own start file, such as ~/.bashrc:
   powershell  sonobuoy completion powershell | Out-String | Invoke-Expression";
 
 /// The differences of the printed objects from those of `run`.
-const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, it prints those of `run`, except that `run` \
-                           collects journals with its own image (-p systemd-logs-native), has the e2e tests print their names \
-                           (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their registries.";
+const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, \
+                           it prints those of `run`, except that `run` collects journals with its \
+                           own image (-p systemd-logs-native), has the e2e tests print their \
+                           names (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their \
+                           registries.";
 
 /// The words that a version of Kubernetes may be.
 pub(crate) const VERSIONS: [&str; 3] = ["auto", "ignore", "latest"];
@@ -178,7 +180,10 @@ pub(crate) fn command_at(path: &[String]) -> Result<Command, String> {
 
 fn table() -> Command {
     Command::new("sonobuoy")
-        .about("Runs diagnostic and conformance plugins across a Kubernetes cluster and collects results from every node")
+        .about(
+            "Runs diagnostic and conformance plugins across a Kubernetes cluster and collects \
+             results from every node",
+        )
         .after_help(FIRST_STEPS)
         .disable_version_flag(true)
         .disable_help_subcommand(true)
@@ -204,33 +209,49 @@ fn table() -> Command {
             images(),
             command("query", "Take a snapshot of the cluster")
                 .args([
-                    text("--config FILE", "Run configuration (JSON) that selects what to record"),
-                    text("-o --output DIR", "Folder to write into [default: a new one here]"),
+                    text(
+                        "--config FILE",
+                        "Run configuration (JSON) that selects what to record",
+                    ),
+                    text(
+                        "-o --output DIR",
+                        "Folder to write into [default: a new one here]",
+                    ),
                 ])
                 .args(redaction())
                 .args(cluster()),
             gather(),
-            command("get", "Print parts of a run").subcommand_required(true).subcommand(
-                command("pod", "Print the names of plugin pods")
-                    .aliases(["pods", "po"])
-                    .args([
-                        namespace(),
-                        text("-p --plugin NAME", "Only this plugin's pods"),
-                        form(),
-                    ])
-                    .args(cluster()),
-            ),
+            command("get", "Print parts of a run")
+                .subcommand_required(true)
+                .subcommand(
+                    command("pod", "Print the names of plugin pods")
+                        .aliases(["pods", "po"])
+                        .args([
+                            namespace(),
+                            text("-p --plugin NAME", "Only this plugin's pods"),
+                            form(),
+                        ])
+                        .args(cluster()),
+                ),
             completion(),
-            command("schema", "Print the JSON Schema of plugin definitions or configuration files, for editors")
-                .arg(argument("NAME", "Whose schema").required(true).value_parser(["plugin", "config"])),
+            command(
+                "schema",
+                "Print the JSON Schema of plugin definitions or configuration files, for editors",
+            )
+            .arg(
+                argument("NAME", "Whose schema")
+                    .required(true)
+                    .value_parser(["plugin", "config"]),
+            ),
             command("version", "Print the version of this program")
                 .args([
                     switch("--short", "Print only the version"),
                     one_of("-o --output", &FORMS[..2], "Form of the output"),
                 ])
                 .args(cluster()),
-            command("help", "Print the help of a command")
-                .arg(argument("COMMAND", "Words of the command, such as `gen plugin`").num_args(0..)),
+            command("help", "Print the help of a command").arg(
+                argument("COMMAND", "Words of the command, such as `gen plugin`").num_args(0..),
+            ),
         ])
         .subcommands(internal().map(|command| command.hide(true)))
 }
@@ -366,20 +387,24 @@ fn before_the_run() -> [Arg; 4] {
     let dry_run = bare(
         choice(
             "--dry-run none|client|server",
-            "Create nothing: print the objects, or have the server validate each; client without a value",
+            "Create nothing: print the objects, or have the server validate each; client without \
+             a value",
         ),
         "client",
     );
     let load = bare(
         text(
             "--load ARCHIVE",
-            "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or, with --load-with, a privileged pod per node; without a value, the archive next to this program or in `target`",
+            "First load Sonobuoy's image into the nodes, through kind, k3d, minikube or, with \
+             --load-with, a privileged pod per node; without a value, the archive next to this \
+             program or in `target`",
         ),
         DEFAULT_ARCHIVE,
     );
     let load_with = text(
         "--load-with IMAGE",
-        "With --load: image with a shell for the privileged pods that load Sonobuoy's, best by its digest; required unless the cluster is one of kind, k3d or minikube",
+        "With --load: image with a shell for the privileged pods that load Sonobuoy's, best by \
+         its digest; required unless the cluster is one of kind, k3d or minikube",
     );
     [
         dry_run.default_value("none").help_heading("Cluster"),
@@ -568,7 +593,9 @@ fn afterwards() -> [Arg; 11] {
         ),
         text(
             "--upload URL",
-            "Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve from here; a URL that ends with / is a folder; SSL_CERT_FILE names the store's authority in either case",
+            "Send the archive and its seal there by HTTPS PUT, from the aggregator, or with \
+             --retrieve from here; a URL that ends with / is a folder; SSL_CERT_FILE names the \
+             store's authority in either case",
         ),
         text("--junit FILE", "Write all results as one JUnit file"),
         text("--html FILE", "Write the report as one HTML page"),
@@ -576,7 +603,10 @@ fn afterwards() -> [Arg; 11] {
             "--certify DIR",
             "Check a certified conformance run, and write its submission into this folder",
         ),
-        text("--product FILE", "With --certify: description of the product (YAML)"),
+        text(
+            "--product FILE",
+            "With --certify: description of the product (YAML)",
+        ),
         switch("--delete", "Remove the run from the cluster"),
         fail_on(),
         min_success(),
@@ -599,23 +629,31 @@ fn shared(command: Command, creates: bool) -> Command {
         .args(the_run(creates))
         .next_help_heading("Waiting")
         .args(waiting(
-            "Wait for the end, at most this long (minutes, or a duration such as 2h); a day without a value",
+            "Wait for the end, at most this long (minutes, or a duration such as 2h); a day \
+             without a value",
             "1440",
         ))
-        .args(creates.then(|| [output(), estimate()]).into_iter().flatten())
+        .args(
+            creates
+                .then(|| [output(), estimate()])
+                .into_iter()
+                .flatten(),
+        )
         .next_help_heading("Cluster")
         .args(preflight())
         .args(cluster())
         // These have their own heading.
         .args(creates.then(clusters).into_iter().flatten())
         .next_help_heading(None)
-        .mut_args(|arg| match (default_of(arg.get_id().as_str()), arg.get_help()) {
-            (Some(default), Some(help)) => {
-                let help = format!("{help} [default: {default}]");
-                arg.help(help)
-            }
-            _ => arg,
-        })
+        .mut_args(
+            |arg| match (default_of(arg.get_id().as_str()), arg.get_help()) {
+                (Some(default), Some(help)) => {
+                    let help = format!("{help} [default: {default}]");
+                    arg.help(help)
+                }
+                _ => arg,
+            },
+        )
 }
 
 /// The nodes of plugins with the driver Nodes.
@@ -652,12 +690,14 @@ fn plugins() -> [Arg; 5] {
     [
         repeated(
             "-p --plugin PLUGIN",
-            "Plugin to run: file, folder, URL, installed or built-in name; @NAME renames it [default: e2e, systemd-logs]",
+            "Plugin to run: file, folder, URL, installed or built-in name; @NAME renames it \
+             [default: e2e, systemd-logs]",
         ),
         plugin_env(),
         choice(
             "--plugin-permissions any|declared",
-            "Whether to run plugins that declare no permissions, with all rights of the run [default: any]",
+            "Whether to run plugins that declare no permissions, with all rights of the run \
+             [default: any]",
         ),
         repeated("--plugin-image PLUGIN:IMAGE", "Image of a plugin"),
         show_default_pod_spec(),
@@ -691,7 +731,8 @@ fn e2e_tests() -> [Arg; 14] {
         .conflicts_with_all(selection),
         text(
             "--resume ARCHIVE",
-            "Run the tests that an interrupted run has not run; with several clusters: run those without an archive in this folder",
+            "Run the tests that an interrupted run has not run; with several clusters: run those \
+             without an archive in this folder",
         ),
         number(
             "--split N",
@@ -700,7 +741,8 @@ fn e2e_tests() -> [Arg; 14] {
         ),
         text(
             "--tests FILE",
-            "With --split: names of all tests, one per line, or a kit [default: ask the conformance image]",
+            "With --split: names of all tests, one per line, or a kit [default: ask the \
+             conformance image]",
         ),
         number(
             "--retry-failed N",
@@ -761,33 +803,64 @@ fn the_run(creates: bool) -> [Arg; 18] {
         ("Enable", "off")
     };
     [
-        text("--config FILE", "Run configuration (JSON); comes before the flags that override it"),
-        text("-f --file FILE", "Use this manifest instead of making one; - is stdin"),
+        text(
+            "--config FILE",
+            "Run configuration (JSON); comes before the flags that override it",
+        ),
+        text(
+            "-f --file FILE",
+            "Use this manifest instead of making one; - is stdin",
+        ),
         text("-n --namespace NAME", "Namespace of the run"),
-        seconds("--timeout SECONDS", "Time limit of the run (seconds, or a duration such as 90m); 0 for none"),
-        rbac(rbac_default, "Whether to create RBAC objects; Detect asks the cluster"),
+        seconds(
+            "--timeout SECONDS",
+            "Time limit of the run (seconds, or a duration such as 90m); 0 for none",
+        ),
+        rbac(
+            rbac_default,
+            "Whether to create RBAC objects; Detect asks the cluster",
+        ),
         text(
             "--aggregator-permissions WORD",
             "What the run may do: clusterAdmin, clusterRead or namespaceAdmin",
         ),
-        repeated("--aggregator-node-selector KEY:VALUE", "Label of the node the aggregator runs on"),
-        text("--security-context-mode WORD", "User that the aggregator runs as: nonroot or none"),
+        repeated(
+            "--aggregator-node-selector KEY:VALUE",
+            "Label of the node the aggregator runs on",
+        ),
+        text(
+            "--security-context-mode WORD",
+            "User that the aggregator runs as: nonroot or none",
+        ),
         text("--service-account-name NAME", "Service account of the run"),
-        switch("--existing-service-account", "Use a service account that already exists"),
-        text("--namespace-psa-enforce-level LEVEL", "Pod Security level of the namespace"),
+        switch(
+            "--existing-service-account",
+            "Use a service account that already exists",
+        ),
+        text(
+            "--namespace-psa-enforce-level LEVEL",
+            "Pod Security level of the namespace",
+        ),
         one_of(
             "--identity",
             &IdentityMode::WORDS,
-            "How workers authenticate: with one certificate per worker, or one per plugin [default: auto]",
+            "How workers authenticate: with one certificate per worker, or one per plugin \
+             [default: auto]",
         ),
-        choice("--harden on|off",
-            "Make the aggregator's pod survive restarts, limit its resources and privileges, and give each plugin a separate account; off creates the original's objects",
+        choice(
+            "--harden on|off",
+            "Make the aggregator's pod survive restarts, limit its resources and privileges, and \
+             give each plugin a separate account; off creates the original's objects",
         )
         .default_value(harden),
         redact,
         no_redact,
-        text("--results-pvc NAME", "Volume claim for the results, so that they survive the loss of a node"),
-        choice("--status-service none|ClusterIP|NodePort|LoadBalancer",
+        text(
+            "--results-pvc NAME",
+            "Volume claim for the results, so that they survive the loss of a node",
+        ),
+        choice(
+            "--status-service none|ClusterIP|NodePort|LoadBalancer",
             "Service that publishes the status of the run",
         )
         .default_value("none"),
@@ -881,7 +954,8 @@ fn output() -> Arg {
     one_of(
         "--output",
         PROGRESS,
-        "How to show progress: a line for each change, a board drawn in place, or events in JSON [default: board on a terminal]",
+        "How to show progress: a line for each change, a board drawn in place, or events in JSON \
+         [default: board on a terminal]",
     )
 }
 
@@ -919,11 +993,14 @@ fn color() -> Arg {
 fn min_success() -> Arg {
     text(
         "--min-success PERCENT",
-        "Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in 95%, has passed",
+        "Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in \
+         95%, has passed",
     )
     .value_parser(|word: &str| {
         let number = word.strip_suffix('%').unwrap_or(word).parse::<i64>().ok();
-        number.filter(|number| (1..=100).contains(number)).ok_or("write a share from 1% to 100%")
+        number
+            .filter(|number| (1..=100).contains(number))
+            .ok_or("write a share from 1% to 100%")
     })
 }
 
@@ -936,8 +1013,10 @@ fn fail_on() -> Arg {
 }
 
 fn annotations() -> Arg {
-    choice("--annotations auto|github|off",
-        "Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; auto does in GitHub Actions",
+    choice(
+        "--annotations auto|github|off",
+        "Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; \
+         auto does in GitHub Actions",
     )
     .default_value("auto")
 }
@@ -945,7 +1024,8 @@ fn annotations() -> Arg {
 fn credentials() -> Arg {
     text(
         "--credentials FILE",
-        "File with the credentials of the run's status service; - is stdout for `run`, else stdin [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]",
+        "File with the credentials of the run's status service; - is stdout for `run`, else stdin \
+         [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]",
     )
 }
 
@@ -953,7 +1033,8 @@ fn kubernetes_version() -> Arg {
     version(
         "--kubernetes-version VERSION",
         &VERSIONS,
-        "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it open, `latest` is the newest build",
+        "Kubernetes version of the images: v1.2.3; `auto` asks the cluster, `ignore` leaves it \
+         open, `latest` is the newest build",
     )
 }
 
@@ -985,18 +1066,27 @@ fn e2e() -> Command {
             regex("-s --skip REGEX", "Leave out tests that match"),
             text(
                 "-i --input SOURCE",
-                "Where the list comes from: online, image (executes the program of the conformance image, isolated), - (stdin) or a file",
+                "Where the list comes from: online, image (executes the program of the \
+                 conformance image, isolated), - (stdin) or a file",
             )
             .default_value("online"),
-            text("-m --mode WORD", "What to print: tests, tags or tagCounts").default_value("tests"),
+            text("-m --mode WORD", "What to print: tests, tags or tagCounts")
+                .default_value("tests"),
             version(
                 "--version VERSION",
                 &VERSIONS,
-                "Kubernetes version; auto: that of the cluster, latest: the newest build, ignore: none [default: auto]",
+                "Kubernetes version; auto: that of the cluster, latest: the newest build, ignore: \
+                 none [default: auto]",
             ),
-            text("--kube-conformance-image IMAGE", "With --input=image: the conformance image"),
+            text(
+                "--kube-conformance-image IMAGE",
+                "With --input=image: the conformance image",
+            ),
             unconfined(),
-            text("--url URL", "With --input=online: where the lists are, as VERSION.gz each"),
+            text(
+                "--url URL",
+                "With --input=online: where the lists are, as VERSION.gz each",
+            ),
         ])
         .args(cluster())
 }
@@ -1034,7 +1124,8 @@ fn status() -> Command {
             switch("--json", "Print the status document as JSON"),
             switch(
                 "--all",
-                "Show every node; with --json, also of a run whose status exceeds the size of an annotation",
+                "Show every node; with --json, also of a run whose status exceeds the size of an \
+                 annotation",
             ),
             switch("-w --watch", "Keep showing changes until the run is over"),
             choice(
@@ -1139,32 +1230,55 @@ fn results() -> Command {
         .args([
             argument(
                 "ARCHIVE",
-                "Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several give a table",
+                "Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several \
+                 give a table",
             )
             .num_args(1..)
             .required_unless_present_any(["from-cluster", "live"]),
-            switch("--from-cluster", "Fetch the archive of the run in the cluster, and report on it")
-                .conflicts_with("archive"),
-            switch("--live", "Report on the results that an unfinished run in the cluster has so far")
-                .conflicts_with_all(["archive", "from-cluster"]),
-            text("--namespace NAME", "With --from-cluster and --live: namespace of the run"),
+            switch(
+                "--from-cluster",
+                "Fetch the archive of the run in the cluster, and report on it",
+            )
+            .conflicts_with("archive"),
+            switch(
+                "--live",
+                "Report on the results that an unfinished run in the cluster has so far",
+            )
+            .conflicts_with_all(["archive", "from-cluster"]),
+            text(
+                "--namespace NAME",
+                "With --from-cluster and --live: namespace of the run",
+            ),
             credentials(),
-            text("-p --plugin NAME", "Only this plugin; `sonobuoy` is the health of the cluster"),
-            choice("-m --mode summary|report|detailed|dump|readable",
+            text(
+                "-p --plugin NAME",
+                "Only this plugin; `sonobuoy` is the health of the cluster",
+            ),
+            choice(
+                "-m --mode summary|report|detailed|dump|readable",
                 "How much to print; on a terminal, the default is summary",
             )
             .default_value("report"),
-            text("-n --node NAME", "Only this item of the tree, such as a node"),
-            switch("-s --skip-prefix", "With --mode=detailed: no file names before lines"),
+            text(
+                "-n --node NAME",
+                "Only this item of the tree, such as a node",
+            ),
+            switch(
+                "-s --skip-prefix",
+                "With --mode=detailed: no file names before lines",
+            ),
             bare(
-                choice("--facts nodes|all",
-                    "What nodes are made of, reach and log, a row for each; with `all`, every fact that differs",
+                choice(
+                    "--facts nodes|all",
+                    "What nodes are made of, reach and log, a row for each; with `all`, every \
+                     fact that differs",
                 ),
                 "nodes",
             ),
             format(
                 "-o --format text|json|yaml|junit|html|markdown|csv|openmetrics",
-                "What to print: text, json, junit, an html page, or markdown; csv of facts; openmetrics for monitoring",
+                "What to print: text, json, junit, an html page, or markdown; csv of facts; \
+                 openmetrics for monitoring",
             ),
             color(),
             fail_on(),
@@ -1172,18 +1286,42 @@ fn results() -> Command {
             annotations(),
         ])
         .args(cluster())
-        .subcommand(command("diff", "What changed between two archives").args([
-            argument("BEFORE", "The earlier archive, as for `results`").required(true),
-            argument("AFTER", "The later archive").required(true),
-            text("-p --plugin NAME", "Only this plugin"),
-            format("-o --format text|json|junit|html", "What to print: text, json, junit, or an html page"),
-            color(),
-            choice("--fail-on failed|unknown|incomplete|vanished|flaky|never",
-                "Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when something became this bad or worse",
-            )
-            .default_value("never"),
+        .subcommand(
+            command("diff", "What changed between two archives").args([
+                argument("BEFORE", "The earlier archive, as for `results`").required(true),
+                argument("AFTER", "The later archive").required(true),
+                text("-p --plugin NAME", "Only this plugin"),
+                format(
+                    "-o --format text|json|junit|html",
+                    "What to print: text, json, junit, or an html page",
+                ),
+                color(),
+                choice(
+                    "--fail-on failed|unknown|incomplete|vanished|flaky|never",
+                    "Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when \
+                     something became this bad or worse",
+                )
+                .default_value("never"),
+            ]),
+        )
+        .after_help(examples(&[
+            (
+                "Report on the newest archive in this folder",
+                "sonobuoy results latest",
+            ),
+            (
+                "A page to open in a browser",
+                "sonobuoy results latest --format html",
+            ),
+            (
+                "Report on the run in the cluster",
+                "sonobuoy results --from-cluster",
+            ),
+            (
+                "Compare two runs",
+                "sonobuoy results diff before.tar.gz after.tar.gz",
+            ),
         ]))
-        .after_help(examples(&[("Report on the newest archive in this folder", "sonobuoy results latest"), ("A page to open in a browser", "sonobuoy results latest --format html"), ("Report on the run in the cluster", "sonobuoy results --from-cluster"), ("Compare two runs", "sonobuoy results diff before.tar.gz after.tar.gz")]))
 }
 
 fn logs() -> Command {
@@ -1218,11 +1356,21 @@ fn delete() -> Command {
     command("delete", "Remove a run from the cluster")
         .args([
             namespace(),
-            rbac("Detect", "Whether to remove RBAC objects; Detect asks the cluster"),
-            switch("--all", "Also remove what e2e tests and other runs left behind"),
+            rbac(
+                "Detect",
+                "Whether to remove RBAC objects; Detect asks the cluster",
+            ),
+            switch(
+                "--all",
+                "Also remove what e2e tests and other runs left behind",
+            ),
             switch("--dry-run", "Show what would be deleted"),
         ])
-        .args(waiting("Wait until everything is gone, at most this long (minutes, or a duration such as 90s); an hour without a value", "60"))
+        .args(waiting(
+            "Wait until everything is gone, at most this long (minutes, or a duration such as \
+             90s); an hour without a value",
+            "60",
+        ))
         .args(cluster())
         .args(clusters())
         .after_help(examples(&[("Clean up", "sonobuoy delete --wait")]))
@@ -1232,11 +1380,15 @@ fn images() -> Command {
     let one = |name, about| {
         command(name, about).args(cluster()).args([
             kubernetes_version(),
-            list("-p --plugin NAME,...", "Plugins whose images to use: built-in names or files")
-                .default_values(["e2e", "systemd-logs"]),
+            list(
+                "-p --plugin NAME,...",
+                "Plugins whose images to use: built-in names or files",
+            )
+            .default_values(["e2e", "systemd-logs"]),
             text(
                 "--images-from FILE",
-                "List of the tests' images, or archive with the conformance image, instead of asking its registry",
+                "List of the tests' images, or archive with the conformance image, instead of \
+                 asking its registry",
             ),
             unconfined(),
             switch("--dry-run", "Print what would be done, and do nothing"),
@@ -1261,9 +1413,13 @@ fn images() -> Command {
             examples(&[
                 (
                     "Copy what a run needs",
-                    "sonobuoy images push --custom-registry registry.local --kubernetes-version v1.33.1"
+                    "sonobuoy images push --custom-registry registry.local --kubernetes-version \
+                     v1.33.1"
                 ),
-                ("Save all of it in one file", "sonobuoy images download --kubernetes-version v1.33.1"),
+                (
+                    "Save all of it in one file",
+                    "sonobuoy images download --kubernetes-version v1.33.1"
+                ),
             ])
         ))
         .args_conflicts_with_subcommands(true)
@@ -1285,7 +1441,8 @@ fn images() -> Command {
                     ),
                     text(
                         "-o --output FILE",
-                        "With a kit: file to write for --e2e-repo-config [default: registries.yaml]",
+                        "With a kit: file to write for --e2e-repo-config [default: \
+                         registries.yaml]",
                     ),
                 ])
                 .args(transfer()),
@@ -1293,32 +1450,50 @@ fn images() -> Command {
         .subcommand(
             moved("download", "Save the images in one file")
                 .visible_alias("bundle")
-                .arg(text("-o --output FILE", "File to write [default: kubernetes_e2e_images_VERSION.tar]"))
+                .arg(text(
+                    "-o --output FILE",
+                    "File to write [default: kubernetes_e2e_images_VERSION.tar]",
+                ))
                 .args(transfer()),
         )
         .subcommand(
-            one("kit", "Save everything that a version's conformance tests need in one file")
-                .args([
-                    text("-o --output FILE", "File to write [default: kit-VERSION.tar]"),
-                    text(
-                        "--sonobuoy-image FILE",
-                        "Archive of Sonobuoy's image [default: sonobuoy-image.tar next to this program]",
-                    ),
-                ])
-                .args(transfer()),
+            one(
+                "kit",
+                "Save everything that a version's conformance tests need in one file",
+            )
+            .args([
+                text(
+                    "-o --output FILE",
+                    "File to write [default: kit-VERSION.tar]",
+                ),
+                text(
+                    "--sonobuoy-image FILE",
+                    "Archive of Sonobuoy's image [default: sonobuoy-image.tar next to this \
+                     program]",
+                ),
+            ])
+            .args(transfer()),
         )
         .subcommand(moved("delete", "Remove the images from this machine"))
         .subcommand(
-            moved("verify", "Check that every image can be pulled, for the architectures of the nodes").args(
-                [
-                    custom_registry(everything),
-                    text("--archive FILE", "Look into this archive instead of registries"),
-                    text("--config FILE", "Run configuration (JSON), for its namespace and pull secret"),
-                    switch("--on-nodes", "Have a node of each architecture pull them"),
-                    platform("Platforms to check, or `all` [default: those of the nodes]"),
-                    plain_http(),
-                ],
-            ),
+            moved(
+                "verify",
+                "Check that every image can be pulled, for the architectures of the nodes",
+            )
+            .args([
+                custom_registry(everything),
+                text(
+                    "--archive FILE",
+                    "Look into this archive instead of registries",
+                ),
+                text(
+                    "--config FILE",
+                    "Run configuration (JSON), for its namespace and pull secret",
+                ),
+                switch("--on-nodes", "Have a node of each architecture pull them"),
+                platform("Platforms to check, or `all` [default: those of the nodes]"),
+                plain_http(),
+            ]),
         )
         .subcommand(
             moved("inspect", "Check which images exist in their registries")
@@ -1368,26 +1543,42 @@ fn gather() -> Command {
     };
     command("gather", "Collect facts and logs of this node")
         .subcommand_required(true)
-        .subcommand(source("host-facts", "Hardware, kernel, mounts, network, limits as JSON").args([
-            format("--format json|table|csv").default_value("json"),
-            switch(
-                "--run-facts",
-                "Also run programs in `facts.d`, with the rights of this process [default: $RUN_FACTS]",
-            ),
-        ]))
         .subcommand(
-            source("systemd-logs", "The journal; on nodes without one, /var/log and dmesg")
-                .args(selection())
-                .args([
-                    text("--max-size SIZE", "Maximum size of the log, such as 500M"),
-                    switch("--gzip", "Compress the log; the result is then a folder"),
-                    switch("--summary", "Add a summary of the log; the result is then a folder"),
-                ]),
+            source(
+                "host-facts",
+                "Hardware, kernel, mounts, network, limits as JSON",
+            )
+            .args([
+                format("--format json|table|csv").default_value("json"),
+                switch(
+                    "--run-facts",
+                    "Also run programs in `facts.d`, with the rights of this process [default: \
+                     $RUN_FACTS]",
+                ),
+            ]),
         )
         .subcommand(
-            source("log-summary", "Counts of problems in the logs, by unit and kind")
-                .arg(yaml())
-                .args(selection()),
+            source(
+                "systemd-logs",
+                "The journal; on nodes without one, /var/log and dmesg",
+            )
+            .args(selection())
+            .args([
+                text("--max-size SIZE", "Maximum size of the log, such as 500M"),
+                switch("--gzip", "Compress the log; the result is then a folder"),
+                switch(
+                    "--summary",
+                    "Add a summary of the log; the result is then a folder",
+                ),
+            ]),
+        )
+        .subcommand(
+            source(
+                "log-summary",
+                "Counts of problems in the logs, by unit and kind",
+            )
+            .arg(yaml())
+            .args(selection()),
         )
         .subcommand(
             command(
@@ -1397,19 +1588,27 @@ fn gather() -> Command {
             .args([yaml(), output(), sleep()]),
         )
         .subcommand(
-            command("echo", "The same as a termination message, in pods that `doctor` starts")
-                .hide(true)
-                .arg(text("--to FILE", "File to write instead of the termination message")),
+            command(
+                "echo",
+                "The same as a termination message, in pods that `doctor` starts",
+            )
+            .hide(true)
+            .arg(text(
+                "--to FILE",
+                "File to write instead of the termination message",
+            )),
         )
         .subcommand(
             // Starts the node's own programs with the node's libraries.
-            command("inside", "Run a program under another root").hide(true).arg(
-                Arg::new("call")
-                    .value_names(["ROOT", "PROGRAM"])
-                    .num_args(2..)
-                    .trailing_var_arg(true)
-                    .allow_hyphen_values(true),
-            ),
+            command("inside", "Run a program under another root")
+                .hide(true)
+                .arg(
+                    Arg::new("call")
+                        .value_names(["ROOT", "PROGRAM"])
+                        .num_args(2..)
+                        .trailing_var_arg(true)
+                        .allow_hyphen_values(true),
+                ),
         )
 }
 

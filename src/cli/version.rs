@@ -25,8 +25,8 @@ pub(crate) fn run(args: Args) {
         return;
     }
     output::print(&format!(
-        "Sonobuoy Version: {}\nMinimumKubeVersion: {oldest}\nMaximumKubeVersion: {newest}\nGitSHA: {sha}\n\
-         GoVersion: none (written in Rust)\nPlatform: {}\n{}\n",
+        "Sonobuoy Version: {}\nMinimumKubeVersion: {oldest}\nMaximumKubeVersion: \
+         {newest}\nGitSHA: {sha}\nGoVersion: none (written in Rust)\nPlatform: {}\n{}\n",
         VERSION,
         platform(),
         api_version(args),

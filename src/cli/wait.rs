@@ -147,8 +147,8 @@ impl Wait {
         match outcome? {
             Some(run) => Ok(run),
             None if source.stop().stopped() => Err(interrupted(format!(
-                "the wait was interrupted; the run continues: `sonobuoy wait -n {namespace}` waits for it again, `sonobuoy delete -n \
-                 {namespace}` ends it"
+                "the wait was interrupted; the run continues: `sonobuoy wait -n {namespace}` \
+                 waits for it again, `sonobuoy delete -n {namespace}` ends it"
             ))),
             None => Err(follower.timeout()),
         }
@@ -255,7 +255,8 @@ impl<'a> Follower<'a> {
             RunState::Lost(message) => bail!("{message}"),
             RunState::Absent if self.seen => {
                 bail!(
-                    "the aggregator of the run in namespace `{namespace}` is gone, and its results with it"
+                    "the aggregator of the run in namespace `{namespace}` is gone, and its \
+                     results with it"
                 )
             }
             RunState::Silent { message, .. } if state.is_over() => {
@@ -290,8 +291,8 @@ impl<'a> Follower<'a> {
         let (limit, namespace) = (clock::duration(self.wait.limit), self.namespace);
         let Some(latest) = &self.latest else {
             return anyhow::anyhow!(
-                "the state of the run in namespace `{namespace}` is unknown: there was no answer within {limit}; check the \
-                 address in the kubeconfig, VPN, proxy and firewall"
+                "the state of the run in namespace `{namespace}` is unknown: there was no answer \
+                 within {limit}; check the address in the kubeconfig, VPN, proxy and firewall"
             );
         };
         let late = format!("the run in namespace `{namespace}` was not over within {limit}");
@@ -311,9 +312,12 @@ impl<'a> Follower<'a> {
     fn tell(&mut self, state: &RunState) -> bool {
         let new = self.news.of(state, || match state {
             RunState::Silent { message, .. } => format!(
-                "Waiting for the aggregator status to become Running. Currently the status is {message}"
+                "Waiting for the aggregator status to become Running. Currently the status is \
+                 {message}"
             ),
-            RunState::Absent => "Waiting for the aggregator to get tagged with its current status...".into(),
+            RunState::Absent => {
+                "Waiting for the aggregator to get tagged with its current status...".into()
+            }
             state => text("wide", state),
         });
         if self.wait.prints {

@@ -106,7 +106,8 @@ impl fmt::Display for Error {
             Self::Damaged { url } => {
                 write!(
                     f,
-                    "`{url}` stored different bytes than were sent: its memory or disk may be faulty"
+                    "`{url}` stored different bytes than were sent: its memory or disk may be \
+                     faulty"
                 )
             }
             Self::GaveUp {

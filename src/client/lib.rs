@@ -487,7 +487,8 @@ fn change_pause(changes: u32) -> Duration {
 /// The error for a file or folder that changed during each attempt.
 fn unsteady(path: &Path, doing: &str) -> Error {
     let why = format!(
-        "it changed while it was {doing}, {MAX_CHANGES} times: it must be complete before it is named"
+        "it changed while it was {doing}, {MAX_CHANGES} times: it must be complete before it is \
+         named"
     );
     Error::file(path)(io::Error::other(why))
 }

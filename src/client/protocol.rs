@@ -284,8 +284,9 @@ const SKIPPED: &str = "skipped: ";
 const TIMEOUT: &str = "timeout";
 /// The message of every exceeded time limit in `error.json`: programs compare it with that of
 /// VMware's Sonobuoy.
-const TIMEOUT_SENTENCE: &str = "Plugin timeout while waiting for results so there are no results. Check pod logs or \
-                                other cluster details for more information as to why this occurred.";
+const TIMEOUT_SENTENCE: &str = "Plugin timeout while waiting for results so there are no results. \
+                                Check pod logs or other cluster details for more information as \
+                                to why this occurred.";
 /// Keys of a report: its message, and the cause where the message is a fixed sentence.
 const ERROR: &str = "error";
 const CAUSE: &str = "failure";

@@ -223,7 +223,8 @@ impl TryFrom<BTreeMap<String, String>> for Toleration {
                 // The original keeps it and ignores it.
                 _ => {
                     log::warn!(
-                        "`{key}` of a toleration has no effect; it has key, value, effect, operator"
+                        "`{key}` of a toleration has no effect; it has key, value, effect, \
+                         operator"
                     );
                     continue;
                 }
@@ -584,7 +585,8 @@ mod tests {
                 "`Filters.Namespaces`",
             ),
             (
-                "{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"2020-01-01T00:00:00Z\", \"SinceSeconds\": 1}}}",
+                "{\"Limits\": {\"PodLogs\": {\"SinceTime\": \"2020-01-01T00:00:00Z\", \
+                 \"SinceSeconds\": 1}}}",
                 1,
                 1,
                 "both SinceSeconds and SinceTime",

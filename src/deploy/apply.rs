@@ -101,13 +101,15 @@ pub(crate) fn apply(
         return work.check().map(drop);
     }
     let cleared = is_alone.then_some(namespace);
-    work.create(cleared).map_err(|error| match work.made.is_empty() {
-        true => error.context("nothing was created"),
-        false => error.context(format!(
-            "these objects were created and still exist: {}; remove them with `sonobuoy delete -n {namespace} --wait`",
-            work.made.join(", ")
-        )),
-    })
+    work.create(cleared)
+        .map_err(|error| match work.made.is_empty() {
+            true => error.context("nothing was created"),
+            false => error.context(format!(
+                "these objects were created and still exist: {}; remove them with `sonobuoy \
+                 delete -n {namespace} --wait`",
+                work.made.join(", ")
+            )),
+        })
 }
 
 pub(super) fn resolve<'a>(
@@ -131,8 +133,8 @@ pub(super) fn resolve<'a>(
             match kinds.failures.iter().find(|(group, _)| group == version) {
                 Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
                 None => bail!(
-                    "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what defines it, or correct \
-                     the manifest"
+                    "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what \
+                     defines it, or correct the manifest"
                 ),
             }
         };
@@ -174,9 +176,9 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
         },
     };
     bail!(
-        "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results with `sonobuoy \
-         retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} --wait`, or use another \
-         namespace with `-n`"
+        "there is a run in namespace `{namespace}` already, and it {stands}: fetch its results \
+         with `sonobuoy retrieve -n {namespace}`, remove it with `sonobuoy delete -n {namespace} \
+         --wait`, or use another namespace with `-n`"
     )
 }
 
@@ -319,8 +321,8 @@ impl<'a> Creation<'a> {
                     absent.insert(namespace);
                 }
                 Ok(None) => bail!(
-                    "there is no namespace `{namespace}`, and this manifest does not create it: create it with `kubectl \
-                     create namespace {namespace}`"
+                    "there is no namespace `{namespace}`, and this manifest does not create it: \
+                     create it with `kubectl create namespace {namespace}`"
                 ),
                 Err(error) if !error.is_forbidden() => {
                     return Err(error)
@@ -513,7 +515,8 @@ impl NewObject<'_> {
         };
         let remedy = match error.already_exists() && !self.resource.namespaced {
             true => Some(format!(
-                "it is not of a run in this namespace; unless something else needs it, remove it with `kubectl delete {} {}`",
+                "it is not of a run in this namespace; unless something else needs it, remove it \
+                 with `kubectl delete {} {}`",
                 self.resource.kind.to_lowercase(),
                 self.name
             )),
@@ -603,7 +606,8 @@ pub(super) fn being_deleted(namespace: &str, found: &Value) -> String {
         format!(" ({delays})")
     };
     format!(
-        "namespace `{namespace}` is being deleted{delays}: wait with `sonobuoy delete -n {namespace} --wait`, then try again"
+        "namespace `{namespace}` is being deleted{delays}: wait with `sonobuoy delete -n \
+         {namespace} --wait`, then try again"
     )
 }
 
@@ -621,18 +625,21 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
             "raise the quota of namespace `NAMESPACE`, or use another namespace with `-n`"
         }
         Some(Obstacle::LimitRange) => {
-            "the limit range of namespace `NAMESPACE` forbids it: change that, use another namespace with `-n`, or leave \
-             requests and limits to it with `--harden off`"
+            "the limit range of namespace `NAMESPACE` forbids it: change that, use another \
+             namespace with `-n`, or leave requests and limits to it with `--harden off`"
         }
         Some(Obstacle::WebhookAway) => {
-            "the webhook does not answer: repair it, or take this namespace out of its configuration"
+            "the webhook does not answer: repair it, or take this namespace out of its \
+             configuration"
         }
         Some(Obstacle::Policy) => {
             "a policy of the cluster forbids it: ask its owners for an exception for this namespace"
         }
         Some(Obstacle::NamespaceEnds) => return Some(being_deleted(namespace, &Value::Null)),
         Some(Obstacle::Escalation) => {
-            "your account may only pass on rights that it has: choose fewer with `--aggregator-permissions`, or ask an administrator to create an account, and name it with `--rbac Disable --existing-service-account --service-account-name`"
+            "your account may only pass on rights that it has: choose fewer with \
+             `--aggregator-permissions`, or ask an administrator to create an account, and name it \
+             with `--rbac Disable --existing-service-account --service-account-name`"
         }
         None => match refusal.code {
             403 => {
@@ -643,15 +650,17 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
                 };
                 let kinds = &resource.plural;
                 return Some(format!(
-                    "your account may not create {kinds}{within}: ask for that right, or {FEWER_RIGHTS}"
+                    "your account may not create {kinds}{within}: ask for that right, or \
+                     {FEWER_RIGHTS}"
                 ));
             }
             409 if error.already_exists() => {
-                "it exists already, from an earlier run or somebody else: remove it with `sonobuoy delete -n NAMESPACE --wait`, \
-                 or use another namespace with `-n`"
+                "it exists already, from an earlier run or somebody else: remove it with `sonobuoy \
+                 delete -n NAMESPACE --wait`, or use another namespace with `-n`"
             }
             404 if resource.namespaced => {
-                "namespace `NAMESPACE` may not exist: create it with `kubectl create namespace NAMESPACE`"
+                "namespace `NAMESPACE` may not exist: create it with `kubectl create namespace \
+                 NAMESPACE`"
             }
             400 | 422 => "the manifest is at fault: correct the field that the server names",
             429 => "the server is overloaded: try again later",

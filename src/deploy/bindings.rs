@@ -121,8 +121,9 @@ impl RestrictedAccount {
             namespace => format!(" in namespace `{}`", visible::line(namespace)),
         };
         format!(
-            "plugin `{plugin}` declares `permissions: {permissions}`, but the {} `{}`{place}, which is not part of the run, gives its \
-             account `{name}` the {} `{}` as well: delete that binding, or declare what the plugin needs",
+            "plugin `{plugin}` declares `permissions: {permissions}`, but the {} `{}`{place}, \
+             which is not part of the run, gives its account `{name}` the {} `{}` as well: delete \
+             that binding, or declare what the plugin needs",
             resource.kind,
             visible::line(binding.name()),
             visible::line(role["kind"].text()),
@@ -145,7 +146,8 @@ mod tests {
     fn objects() -> Vec<Value> {
         let definition = |name: &str, permissions: &str| {
             format!(
-                "sonobuoy-config: {{driver: Job, plugin-name: {name}, permissions: {permissions}}}\nspec: {{image: i}}\n"
+                "sonobuoy-config: {{driver: Job, plugin-name: {name}, permissions: \
+                 {permissions}}}\nspec: {{image: i}}\n"
             )
         };
         let data = json!({"a.yaml": definition("a", "none"), "b.yaml": definition("b", "read"), "c.yaml": definition("c", "admin")});

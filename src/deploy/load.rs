@@ -75,7 +75,8 @@ pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Resul
         .delete(&Resource::NAMESPACES, "", namespace);
     if let Err(error) = deleted {
         log::warn!(
-            "namespace `{namespace}` remains: {error}; delete it with `kubectl delete namespace {namespace}`"
+            "namespace `{namespace}` remains: {error}; delete it with `kubectl delete namespace \
+             {namespace}`"
         );
     }
     outcome.map(|()| nodes.len())

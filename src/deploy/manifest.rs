@@ -62,7 +62,8 @@ impl Plan {
         if let Some(url) = &self.upload {
             if is_original(&run.worker_image) {
                 bail!(
-                    "--upload: the image `{}` cannot upload archives; add `--retrieve DIR`, so that your machine does",
+                    "--upload: the image `{}` cannot upload archives; add `--retrieve DIR`, so \
+                     that your machine does",
                     run.worker_image
                 );
             }
@@ -71,7 +72,8 @@ impl Plan {
             let authorities = &self.upload_authorities;
             if authorities.len() > CONFIG_MAP_BYTES / 2 {
                 bail!(
-                    "the certificates in SSL_CERT_FILE have {} bytes, which is too large for a Secret; name a file with the authority of the store alone",
+                    "the certificates in SSL_CERT_FILE have {} bytes, which is too large for a \
+                     Secret; name a file with the authority of the store alone",
                     authorities.len()
                 );
             }
@@ -146,8 +148,9 @@ fn config_map(run: &config::Run, name: &str, data: Value, labelled: bool) -> Res
         .sum();
     if bytes > CONFIG_MAP_BYTES {
         bail!(
-            "the ConfigMap `{name}` would have {bytes} bytes, but Kubernetes allows {CONFIG_MAP_BYTES}; put large files \
-             into an image or shorten the config-map of a plugin"
+            "the ConfigMap `{name}` would have {bytes} bytes, but Kubernetes allows \
+             {CONFIG_MAP_BYTES}; put large files into an image or shorten the config-map of a \
+             plugin"
         );
     }
     let mut metadata = json!({"name": name, "namespace": run.namespace});

@@ -140,7 +140,8 @@ impl Plan {
         let mut selected = self.run.plugins.iter().flatten().filter(|_| !elsewhere);
         if let Some(config::Selection { name }) = selected.find(unknown) {
             bail!(
-                "`Plugins` of the configuration selects `{name}`, which is not defined; this run has {}: add `-p {name}`, or remove it",
+                "`Plugins` of the configuration selects `{name}`, which is not defined; this run \
+                 has {}: add `-p {name}`, or remove it",
                 known(&plugins)
             );
         }
@@ -247,7 +248,8 @@ fn parts(split: &Split, plugins: &[Definition]) -> Result<Vec<Definition>> {
 fn check_choice(flag: &str, plugins: &[Definition]) -> Result<()> {
     ensure!(
         plugins.iter().any(Definition::can_retry),
-        "{flag}: no plugin of this run can be told which tests to run; that takes a Job with the variable `{}` and results in JUnit",
+        "{flag}: no plugin of this run can be told which tests to run; that takes a Job with the \
+         variable `{}` and results in JUnit",
         plugin::focus::FOCUS
     );
     Ok(())
@@ -263,7 +265,8 @@ fn check_retries(plan: &Plan, plugins: &[Definition]) -> Result<()> {
         let mut names = plugins.iter().map(Definition::name);
         if let Some(name) = names.find(|name| layout::is_attempt(name, plugin.name())) {
             bail!(
-                "--retry-failed: the name `{name}` is needed for an attempt; rename that plugin, as in `-p FILE@newname`"
+                "--retry-failed: the name `{name}` is needed for an attempt; rename that plugin, \
+                 as in `-p FILE@newname`"
             );
         }
     }

@@ -115,8 +115,8 @@ impl Preflight<'_> {
             }
         }
         Ok(Some(format!(
-            "no pod in namespace `{}` has the label `{}`; say where DNS is with --dns-namespace and \
-             --dns-pod-labels, or skip the check with --skip-preflight=dnscheck",
+            "no pod in namespace `{}` has the label `{}`; say where DNS is with --dns-namespace \
+             and --dns-pod-labels, or skip the check with --skip-preflight=dnscheck",
             self.dns_namespace,
             labels.join("` or `")
         )))
@@ -129,8 +129,8 @@ impl Preflight<'_> {
         Ok(Some(match found {
             None if is_made => return Ok(None),
             None => format!(
-                "there is no namespace `{namespace}`, and a run with these {} does not create it: create it \
-                 with `kubectl create namespace {namespace}`",
+                "there is no namespace `{namespace}`, and a run with these {} does not create it: \
+                 create it with `kubectl create namespace {namespace}`",
                 if self.makes_namespace {
                     "settings"
                 } else {
@@ -140,8 +140,9 @@ impl Preflight<'_> {
             Some(found) if found.is_terminating() => being_deleted(namespace, &found),
             Some(_) if !is_made => return self.pull_secret(client),
             Some(_) => format!(
-                "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy delete -n {namespace} \
-                 --wait`, use another with `-n`, or use this one with --skip-preflight=existingnamespace"
+                "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy \
+                 delete -n {namespace} --wait`, use another with `-n`, or use this one with \
+                 --skip-preflight=existingnamespace"
             ),
         }))
     }
@@ -153,8 +154,8 @@ impl Preflight<'_> {
         let secret = client.find(&Resource::SECRETS, self.namespace, name)?;
         Ok(secret.is_none().then(|| {
             format!(
-                "there is no secret `{name}` in namespace `{0}`: create it with `kubectl create secret docker-registry \
-                 {name} -n {0}`",
+                "there is no secret `{name}` in namespace `{0}`: create it with `kubectl create \
+                 secret docker-registry {name} -n {0}`",
                 self.namespace
             )
         }))

@@ -41,8 +41,9 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
     };
     let Some(name) = claim(&pod) else {
         bail!(
-            "the results of the run were in its pod only, so it cannot be continued; remove it with `sonobuoy delete -n {namespace}`; \
-             `run --results-pvc CLAIM` keeps results on a volume"
+            "the results of the run were in its pod only, so it cannot be continued; remove it \
+             with `sonobuoy delete -n {namespace}`; `run --results-pvc CLAIM` keeps results on a \
+             volume"
         )
     };
     mountable(client, namespace, name)?;
@@ -100,8 +101,9 @@ fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
     };
     ensure!(
         fitting.iter().any(is_ready),
-        "the volume of the claim `{name}` can only be mounted on {places}, which is not ready: the run can be continued once it is; \
-         a volume that is not local to a node has no such limit"
+        "the volume of the claim `{name}` can only be mounted on {places}, which is not ready: \
+         the run can be continued once it is; a volume that is not local to a node has no such \
+         limit"
     );
     Ok(())
 }

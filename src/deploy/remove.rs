@@ -81,7 +81,8 @@ impl Removal {
         let spared = others.iter().map(String::as_str).joined(",");
         for other in &others {
             log::info!(
-                "the run in namespace {other} is spared; remove it with `sonobuoy delete -n {other}`"
+                "the run in namespace {other} is spared; remove it with `sonobuoy delete -n \
+                 {other}`"
             );
         }
         if run.is_foreign && !self.all {
@@ -132,13 +133,14 @@ impl Removal {
         let namespace = &self.namespace;
         if run.is_unreadable {
             return format!(
-                "this account may not read the namespace {namespace}, so it is not known whether the run made it: only \
-                 what belongs to the run is removed"
+                "this account may not read the namespace {namespace}, so it is not known whether \
+                 the run made it: only what belongs to the run is removed"
             );
         }
         format!(
-            "the run did not make the namespace {namespace}: only what belongs to the run is removed; \
-             `kubectl delete namespace {namespace}` removes the rest with everything in it"
+            "the run did not make the namespace {namespace}: only what belongs to the run is \
+             removed; `kubectl delete namespace {namespace}` removes the rest with everything in \
+             it"
         )
     }
 

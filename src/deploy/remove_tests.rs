@@ -257,7 +257,8 @@ fn hanging_namespace_is_reported_with_its_finalizers() {
             seen.push(state.to_owned())
         })
         .unwrap_err();
-    let says = "namespace stuck: stuck is Terminating, 1 pod remains, held by the finalizer `example.com/slow`";
+    let says = "namespace stuck: stuck is Terminating, 1 pod remains, held by the finalizer \
+                `example.com/slow`";
     assert_eq!(error.to_string(), format!("not gone within 300ms: {says}"));
     assert_eq!(seen, [says]);
 
@@ -299,7 +300,8 @@ fn unreadable_namespace_is_kept_without_a_guess() {
         (true, "the run did not make the namespace one"),
         (
             false,
-            "this account may not read the namespace one, so it is not known whether the run made it",
+            "this account may not read the namespace one, so it is not known whether the run made \
+             it",
         ),
     ] {
         let api = ApiServer::start();

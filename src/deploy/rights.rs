@@ -106,7 +106,8 @@ impl Level {
             // The original's documentation names this level `namespaced`.
             "namespaceAdmin" | "namespaced" => Self::NamespaceAdmin,
             _ => bail!(
-                "aggregator permissions `{text}` are unknown; choose clusterAdmin, clusterRead or namespaceAdmin"
+                "aggregator permissions `{text}` are unknown; choose clusterAdmin, clusterRead or \
+                 namespaceAdmin"
             ),
         })
     }
@@ -145,8 +146,9 @@ impl<'a> RunAccounts<'a> {
             let name = plugin.name();
             if original {
                 bail!(
-                    "plugin `{name}` has `permissions`, but the image `{}` starts every plugin with all rights of the run: use \
-                     another image, or remove `permissions` from the definition",
+                    "plugin `{name}` has `permissions`, but the image `{}` starts every plugin \
+                     with all rights of the run: use another image, or remove `permissions` from \
+                     the definition",
                     run.worker_image
                 );
             }
@@ -157,15 +159,16 @@ impl<'a> RunAccounts<'a> {
                 .unwrap_or_default();
             if !["", &run.service_account_name, names::SERVICE_ACCOUNT].contains(&named) {
                 bail!(
-                    "plugin `{name}` has `permissions`, but its pod runs as the account `{named}`: remove one of both from the \
-                     definition"
+                    "plugin `{name}` has `permissions`, but its pod runs as the account \
+                     `{named}`: remove one of both from the definition"
                 );
             }
         }
         if let Some(plugin) = rights.undeclared().next().filter(|_| plan.declared_only) {
             bail!(
-                "the definition of plugin `{0}` does not say what it needs: write `permissions` (none, read, admin or a list of \
-                 rules) below its `sonobuoy-config`, or leave out --plugin-permissions",
+                "the definition of plugin `{0}` does not say what it needs: write `permissions` \
+                 (none, read, admin or a list of rules) below its `sonobuoy-config`, or leave out \
+                 --plugin-permissions",
                 plugin.name()
             );
         }

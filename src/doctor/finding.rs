@@ -353,7 +353,8 @@ mod tests {
         let mut check = Check::new("echo");
         let refused = |node: u8| {
             let text = format!(
-                "cannot reach the aggregator: no connection to 10.0.0.{node}:8080: Connection refused"
+                "cannot reach the aggregator: no connection to 10.0.0.{node}:8080: Connection \
+                 refused"
             );
             (format!("node-{node}"), text, None)
         };
@@ -367,8 +368,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "5 of 40 nodes: cannot reach the aggregator: no connection to 10.0.0.1:8080: Connection refused \
-                 (node-1, node-2, node-3, …)",
+                "5 of 40 nodes: cannot reach the aggregator: no connection to 10.0.0.1:8080: \
+                 Connection refused (node-1, node-2, node-3, …)",
                 "1 of 40 nodes: odd (node-9)",
             ]
         );

@@ -218,7 +218,8 @@ impl Nodes {
             }
         }
         let remedy = "remove the taint or cordon from a node, add a node, or choose others with \
-                      `--aggregator-node-selector`, a toleration or a node selector in the plugin's pod spec";
+                      `--aggregator-node-selector`, a toleration or a node selector in the \
+                      plugin's pod spec";
         let refused = refused.into_iter().map(|((node, why), whats)| {
             (
                 node.to_owned(),
@@ -315,8 +316,10 @@ mod tests {
                 "1 of 2 nodes: not ready: PLEG (c)",
                 "1 of 2 nodes: disk pressure (b)",
                 "1 of 2 nodes: room for 0 more pods, but the run needs 1 (b)",
-                "1 of 2 nodes: no node for the aggregator: taint `mine:NoSchedule` is not tolerated (b)",
-                "1 of 2 nodes: no node for the aggregator: taint `mine:NoExecute` is not tolerated (c)",
+                "1 of 2 nodes: no node for the aggregator: taint `mine:NoSchedule` is not \
+                 tolerated (b)",
+                "1 of 2 nodes: no node for the aggregator: taint `mine:NoExecute` is not \
+                 tolerated (c)",
             ]
         );
         assert!(

@@ -525,8 +525,8 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
         Obstacle::Quota => {
             // A quota on limits also refuses containers without limits.
             Some(
-                "raise the quota of the namespace, or give each of the plugin's containers `resources` within it, \
-                 and the worker in `WorkerResources` of the configuration",
+                "raise the quota of the namespace, or give each of the plugin's containers \
+                 `resources` within it, and the worker in `WorkerResources` of the configuration",
             )
         }
         _ => None,

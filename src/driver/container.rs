@@ -93,7 +93,8 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
         let container = resolve(plugin, value, &PodFields::default(), &[])?;
         let Some(program) = container.command.first() else {
             bail!(
-                "plugin `{plugin}`: container `{}` has no `command`; `--local` starts commands of this machine, not images, so name one, or run the plugin in a cluster",
+                "plugin `{plugin}`: container `{}` has no `command`; `--local` starts commands of \
+                 this machine, not images, so name one, or run the plugin in a cluster",
                 container.name
             );
         };
@@ -104,7 +105,9 @@ pub(crate) fn check(definition: &Definition) -> anyhow::Result<()> {
         let folder = container.dir.as_deref().unwrap_or(Path::new(""));
         if sys::find_program(program.as_ref(), path.map(String::as_ref), folder).is_none() {
             bail!(
-                "plugin `{plugin}`: the command `{program}` of container `{}` is not on this machine; `--local` starts commands of this machine, not images, so install it, or run the plugin in a cluster",
+                "plugin `{plugin}`: the command `{program}` of container `{}` is not on this \
+                 machine; `--local` starts commands of this machine, not images, so install it, \
+                 or run the plugin in a cluster",
                 container.name
             );
         }
@@ -154,8 +157,8 @@ pub(super) fn resolve(
                 Some(value) => value,
                 None if optional(from) => continue,
                 None => bail!(
-                    "plugin `{plugin}`: `{key}` of container `{name}` comes from a cluster ({from}); with \
-                     `--local`, give it a `value`"
+                    "plugin `{plugin}`: `{key}` of container `{name}` comes from a cluster \
+                     ({from}); with `--local`, give it a `value`"
                 ),
             },
         };

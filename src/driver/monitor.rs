@@ -392,8 +392,8 @@ impl Monitor {
             } else if self.listed && passed(self.progress, self.grace.no_pod, now) {
                 let waited = self.grace.no_pod.as_secs();
                 let reason = format!(
-                    "No pod was scheduled on node {name} within {waited} s of the last one that was. \
-                     Check tolerations for plugin {}, and the events of its DaemonSet",
+                    "No pod was scheduled on node {name} within {waited} s of the last one that \
+                     was. Check tolerations for plugin {}, and the events of its DaemonSet",
                     self.plugin
                 );
                 failures.push(Failure::new(id, reason));
@@ -840,7 +840,8 @@ mod tests {
             &see(&mut monitor, deleted_node("n"), 2),
             &[
                 "p/global! n",
-                "p/global: node `n` was lost at 13:46:42: it was deleted with the plugin's pod on it",
+                "p/global: node `n` was lost at 13:46:42: it was deleted with the plugin's pod on \
+                 it",
             ],
         );
     }
@@ -959,7 +960,8 @@ mod tests {
     #[test]
     fn single_pod_is_restarted_once() {
         let mut monitor = retried();
-        let again = "p/global? node `n` was lost at 13:46:50: Kubelet stopped posting node status; it is started again";
+        let again = "p/global? node `n` was lost at 13:46:50: Kubelet stopped posting node \
+                     status; it is started again";
         check(
             &see(&mut monitor, down("n", 10), 130),
             &["p/global! n", again],
@@ -1013,7 +1015,8 @@ mod tests {
         check(
             &monitor.check(at(300)),
             &[
-                "p/global: the plugin's pod was deleted before its result arrived; it was started again; Can't schedule pod",
+                "p/global: the plugin's pod was deleted before its result arrived; it was started \
+                 again; Can't schedule pod",
             ],
         );
     }

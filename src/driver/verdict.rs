@@ -502,7 +502,8 @@ mod tests {
         };
         let remedy = remedies::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
         let reason = format!(
-            "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: ErrImagePull: lookup r: no such host"
+            "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: \
+             ErrImagePull: lookup r: no such host"
         );
         check(
             status("lookup r: no such host"),

@@ -303,7 +303,8 @@ mod tests {
 
     #[test]
     fn distributions_are_named_like_ansible() {
-        let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian GNU/Linux\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
+        let debian = "PRETTY_NAME=\"Debian GNU/Linux 12 (bookworm)\"\nNAME=\"Debian \
+                      GNU/Linux\"\nVERSION_ID=\"12\"\nVERSION_CODENAME=bookworm\nID=debian\n";
         check(
             "debian",
             &[
@@ -312,7 +313,8 @@ mod tests {
             ],
             ["Debian", "12.11", "12", "bookworm", "Debian", "Debian"],
         );
-        let ubuntu = "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\nID=ubuntu\nID_LIKE=debian\n";
+        let ubuntu = "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\nID=ubuntu\\
+                      nID_LIKE=debian\n";
         check(
             "ubuntu",
             &[

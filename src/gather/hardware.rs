@@ -405,8 +405,8 @@ mod tests {
 
     #[test]
     fn units_equal_those_of_ansible() {
-        let meminfo = "MemTotal: 8388608 kB\nMemFree: 1048576 kB\nBuffers: 1536 kB\nCached: 1024000 kB\n\
-                       SwapTotal: 2097152 kB\nSwapFree: 2000000 kB\n";
+        let meminfo = "MemTotal: 8388608 kB\nMemFree: 1048576 kB\nBuffers: 1536 kB\nCached: \
+                       1024000 kB\nSwapTotal: 2097152 kB\nSwapFree: 2000000 kB\n";
         let swaps = "Filename Type Size Used Priority\n/dev/sda2 partition 2097152 97152 -2\n";
         let (_scratch, node) = Scratch::node(&[("proc/meminfo", meminfo), ("proc/swaps", swaps)]);
         let facts = memory(&node);
@@ -438,8 +438,8 @@ mod tests {
         for cpu in 0..8 {
             let socket = cpu / 4;
             two_sockets += &format!(
-                "processor\t: {cpu}\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\nphysical id\t: {socket}\n\
-                 siblings\t: 4\ncpu cores\t: 2\n\n"
+                "processor\t: {cpu}\nvendor_id\t: GenuineIntel\nmodel name\t: Xeon\nphysical \
+                 id\t: {socket}\nsiblings\t: 4\ncpu cores\t: 2\n\n"
             );
         }
         check(&two_sockets, "x86_64", [8, 2, 2, 2]);

@@ -269,7 +269,8 @@ fn files(
     let mut ring = if node.live { ring(node) } else { None };
     ensure!(
         !logs.is_empty() || ring.is_some(),
-        "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot be read"
+        "no log is available: {why}; /var/log contains no logs, and the kernel's messages cannot \
+         be read"
     );
     if !entry(note_entry(
         4,

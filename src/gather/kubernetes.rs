@@ -229,13 +229,15 @@ mod tests {
 
     #[test]
     fn limits_and_packages() {
-        let limits = "Limit                     Soft Limit           Hard Limit           Units     \n\
-                      Max open files            1024                 524288               files     \n\
-                      Max cpu time              unlimited            unlimited            seconds   \n";
+        let limits = "Limit                     Soft Limit           Hard Limit           Units     \nMax \
+             open files            1024                 524288               files     \nMax cpu \
+             time              unlimited            unlimited            seconds   \n";
         let found = limit_lines(limits);
         assert_eq!(found["open_files"], json!({"soft": 1024, "hard": 524_288}));
         assert_eq!(found["cpu_time"]["hard"], "unlimited");
-        let status = "Package: kubelet\nStatus: install ok installed\nVersion: 1.30.1-1.1\n\nPackage: runc\nStatus: deinstall ok config-files\nVersion: 1\n\nPackage: bash\nStatus: install ok installed\nVersion: 5\n";
+        let status = "Package: kubelet\nStatus: install ok installed\nVersion: \
+                      1.30.1-1.1\n\nPackage: runc\nStatus: deinstall ok config-files\nVersion: \
+                      1\n\nPackage: bash\nStatus: install ok installed\nVersion: 5\n";
         assert_eq!(packages(status), json!({"kubelet": "1.30.1-1.1"}));
     }
 
@@ -251,7 +253,8 @@ mod tests {
             ("proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n"),
             (
                 "proc/pressure/memory",
-                "some avg10=0.00 avg60=1.25 avg300=0.00 total=1\nfull avg10=0 avg60=0 avg300=0 total=0\n",
+                "some avg10=0.00 avg60=1.25 avg300=0.00 total=1\nfull avg10=0 avg60=0 avg300=0 \
+                 total=0\n",
             ),
             ("sys/fs/cgroup/cgroup.controllers", "cpu memory pids\n"),
             ("var/lib/kubelet/config.yaml", ""),

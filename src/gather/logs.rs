@@ -215,7 +215,8 @@ const PROBLEMS: &[(&str, &str, &str, &str, &[&str])] = &[
     (
         "read-only-remount",
         "a file system was made read-only after an error",
-        "find the disk error before it in the log, check the file system with `fsck`, then restart the node",
+        "find the disk error before it in the log, check the file system with `fsck`, then \
+         restart the node",
         "",
         &[
             "remounting filesystem read-only",

@@ -109,7 +109,8 @@ pub(crate) fn no_facts(why: &str) -> Value {
 /// The remedy for a node that cannot be read.
 fn remedy(why: &str) -> &'static str {
     remedies::remedy(why).unwrap_or(
-        "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, as the plugin does",
+        "mount the root of the node's file system, and name it with `--chroot` or `CHROOT_DIR`, \
+         as the plugin does",
     )
 }
 

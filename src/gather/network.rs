@@ -310,7 +310,8 @@ mod tests {
 
     #[test]
     fn resolver_configuration_is_parsed() {
-        let text = "# by hand\nnameserver 10.0.0.10\nnameserver 10.0.0.11\nsearch a.example b.example\noptions ndots:5 edns0\n";
+        let text = "# by hand\nnameserver 10.0.0.10\nnameserver 10.0.0.11\nsearch a.example \
+                    b.example\noptions ndots:5 edns0\n";
         let expected = json!({
             "nameservers": ["10.0.0.10", "10.0.0.11"],
             "search": ["a.example", "b.example"],
@@ -380,7 +381,8 @@ mod tests {
             ),
             (
                 "proc/net/ipv6_route",
-                "00000000000000000000000000000000 00 00000000000000000000000000000000 00 fd000000000000000000000000000001 00000400 3 0 3 eth0\n",
+                "00000000000000000000000000000000 00 00000000000000000000000000000000 00 \
+                 fd000000000000000000000000000001 00000400 3 0 3 eth0\n",
             ),
         ]);
         if cfg!(target_endian = "little") {
@@ -388,8 +390,10 @@ mod tests {
         }
         assert_eq!(gateway(&node, "eth0", false).as_deref(), Some("fd00::1"));
         assert_eq!(gateway(&node, "eth1", false), None);
-        let trie = "Main:\n  |-- 9.9.9.9\n     /32 host LOCAL\nLocal:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 127.0.0.0\n        /8 host LOCAL\n     |-- 127.0.0.1\n        \
-                    /32 host LOCAL\n     |-- 127.255.255.255\n        /32 link BROADCAST\nId 100:\n  |-- 0.0.0.0\n     /0 host LOCAL\n";
+        let trie = "Main:\n  |-- 9.9.9.9\n     /32 host LOCAL\nLocal:\n  +-- 0.0.0.0/0 3 0 5\n     |-- \
+             127.0.0.0\n        /8 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     \
+             |-- 127.255.255.255\n        /32 link BROADCAST\nId 100:\n  |-- 0.0.0.0\n     /0 \
+             host LOCAL\n";
         assert_eq!(local_networks(trie), ["127.0.0.0/8", "127.0.0.1"]);
     }
 }

@@ -46,8 +46,8 @@ impl NodeFiles {
         let exists = |name: &&str| root.join(name).symlink_metadata().is_ok();
         ensure!(
             ["etc", "proc", "usr"].iter().any(exists),
-            "`{shown}` is not the root of a system: it has none of `etc`, `proc` and `usr`; \
-             mount the node's `/` there or name the right folder with --chroot"
+            "`{shown}` is not the root of a system: it has none of `etc`, `proc` and `usr`; mount \
+             the node's `/` there or name the right folder with --chroot"
         );
         let boot =
             |root: &Path| fs::read_to_string(root.join("proc/sys/kernel/random/boot_id")).ok();

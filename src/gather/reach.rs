@@ -492,9 +492,14 @@ fn dial((trust, identity): &(Trust, Identity), (host, port): &Place) -> Result<C
         tls.complete_io(&mut tcp).map_err(|error| {
             if is_timeout(&error) {
                 let seconds = STEP_TIMEOUT.as_secs();
-                anyhow!("{address} accepts connections but does not answer within {seconds} s: it is overloaded, or something between drops packets")
+                anyhow!(
+                    "{address} accepts connections but does not answer within {seconds} s: it is \
+                     overloaded, or something between drops packets"
+                )
             } else {
-                anyhow!(error).context(format!("{address} accepts connections but does not agree on TLS"))
+                anyhow!(error).context(format!(
+                    "{address} accepts connections but does not agree on TLS"
+                ))
             }
         })?;
     }
@@ -699,7 +704,8 @@ mod tests {
 
     #[test]
     fn names_and_addresses() {
-        let resolver = "nameserver 10.96.0.10\nsearch sonobuoy.svc.corp.example svc.corp.example corp.example\n";
+        let resolver = "nameserver 10.96.0.10\nsearch sonobuoy.svc.corp.example svc.corp.example \
+                        corp.example\n";
         assert_eq!(
             service_name(&network::resolver(resolver)),
             "kubernetes.default.svc.corp.example"

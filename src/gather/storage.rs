@@ -329,9 +329,11 @@ mod tests {
 
     #[test]
     fn only_device_mounts_are_listed() {
-        let table = "proc /proc proc rw 0 0\n/dev/sda1 / ext4 rw,relatime 0 1\n\
-                      /dev/sda1 /mnt/with\\040blank ext4 rw 0 0\nserver:/share /absent nfs4 rw 0 0\nbroken line\n";
-        let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw shared:1 - ext4 /dev/sda1 rw\n";
+        let table = "proc /proc proc rw 0 0\n/dev/sda1 / ext4 rw,relatime 0 1\n/dev/sda1 \
+                     /mnt/with\\040blank ext4 rw 0 0\nserver:/share /absent nfs4 rw 0 0\nbroken \
+                     line\n";
+        let info = "29 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 29 8:1 /srv /mnt/with\\040blank rw \
+                    shared:1 - ext4 /dev/sda1 rw\n";
         let (_scratch, node) =
             Scratch::node(&[("proc/1/mounts", table), ("proc/1/mountinfo", info)]);
         let found = mounts(&node)["ansible_mounts"].as_array().unwrap().clone();

@@ -147,9 +147,10 @@ fn require_isolation() -> Result<()> {
         Err(error) => error.to_string(),
     };
     bail!(
-        "the image's program cannot be isolated here, and was not run ({why}); isolation takes Linux, util-linux 2.38 or later, and \
-         root or user namespaces (sysctl `user.max_user_namespaces`); `--unconfined` of `sonobuoy images` and `sonobuoy e2e` \
-         runs the program with your rights"
+        "the image's program cannot be isolated here, and was not run ({why}); isolation takes \
+         Linux, util-linux 2.38 or later, and root or user namespaces (sysctl \
+         `user.max_user_namespaces`); `--unconfined` of `sonobuoy images` and `sonobuoy e2e` runs \
+         the program with your rights"
     )
 }
 
@@ -192,8 +193,10 @@ mod tests {
         if let Err(error) = require_isolation() {
             return base::testing::skipped("unshare", &format!("{error:#}"));
         }
-        let script = "[ $(id -u) -ge 65534 ] && echo other user; echo pid $$; grep -E '^(CapEff|NoNewPrivs)' /proc/thread-self/status; \
-                      tail -n +3 /proc/thread-self/net/dev | cut -d: -f1; ulimit -f; cat /proc/self/oom_score_adj";
+        let script = "[ $(id -u) -ge 65534 ] && echo other user; echo pid $$; grep -E \
+                      '^(CapEff|NoNewPrivs)' /proc/thread-self/status; tail -n +3 \
+                      /proc/thread-self/net/dev | cut -d: -f1; ulimit -f; cat \
+                      /proc/self/oom_score_adj";
         for said in printed(script, TIMEOUT) {
             let expected =
                 "other user\npid 2\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\n    lo\n0\n1000\n";

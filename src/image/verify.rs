@@ -50,7 +50,8 @@ impl Availability {
                     .collect();
                 (!lacking.is_empty()).then(|| {
                     format!(
-                        "no match for platform: `{image}` is built for {} and not for nodes with {}",
+                        "no match for platform: `{image}` is built for {} and not for nodes with \
+                         {}",
                         look.platforms.join(", "),
                         lacking.join(", ")
                     )
@@ -82,7 +83,8 @@ mod tests {
             (
                 here(&["linux/amd64"]),
                 Some(
-                    "no match for platform: `i` is built for linux/amd64 and not for nodes with arm64",
+                    "no match for platform: `i` is built for linux/amd64 and not for nodes with \
+                     arm64",
                 ),
             ),
             (

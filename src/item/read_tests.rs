@@ -23,14 +23,19 @@ fn check(text: &str) {
 fn streamed_tree_equals_whole_tree() {
     for text in [
         "name: p\nstatus: passed\n",
-        "name: p\nitems:\n- name: a\n  status: passed\n  meta:\n    file: x\n- name: b\n  items:\n  - name: c\n",
-        "name: p\nitems:\n  - name: a\n    details:\n      k: 5\n      l:\n      - 1\n      - two\n  - name: b\n",
+        "name: p\nitems:\n- name: a\n  status: passed\n  meta:\n    file: x\n- name: b\n  \
+         items:\n  - name: c\n",
+        "name: p\nitems:\n  - name: a\n    details:\n      k: 5\n      l:\n      - 1\n      - \
+         two\n  - name: b\n",
         "name: 'it''s'\nstatus: \"a\\tb\\u00e9\\x41\\\\\\\"\"\n",
         "name: a long one that\n  goes on\n\n  and on\nstatus: passed\n",
         "name: 'folded\n  text  \n\n  here'\nstatus: \"esc \\\n  aped \\\n  \\ too\"\n",
-        "name: p\ndetails:\n  a: |\n    one\n      two\n\n    three\n  b: |-\n    x\n  c: |+\n    y\n\nstatus: s\n",
-        "name: p\ndetails:\n  a: |2-\n      indented\n    less\n  b: \"\"\n  c: ''\n  d:\nstatus: s",
-        "name: p\ndetails:\n  'k 1': v\n  \"k\\n2\": 'v'\n  k-3: -5\n  url: http://x:80/y#z\n  t: 12:30:45\n",
+        "name: p\ndetails:\n  a: |\n    one\n      two\n\n    three\n  b: |-\n    x\n  c: |+\n    \
+         y\n\nstatus: s\n",
+        "name: p\ndetails:\n  a: |2-\n      indented\n    less\n  b: \"\"\n  c: ''\n  d:\nstatus: \
+         s",
+        "name: p\ndetails:\n  'k 1': v\n  \"k\\n2\": 'v'\n  k-3: -5\n  url: http://x:80/y#z\n  t: \
+         12:30:45\n",
         "name: p\nmeta:\n  error: |-\n    tab\tbed\nitems:\n- name: x\n",
         "name: 123\ndetails:\n  a: 0x1f\n  b: no\n  c: 1.5\n  d: ~\n",
         "# c\nname: p\n",

@@ -161,7 +161,8 @@ impl ClusterRun<'_> {
             .or_else(|| self.definitions.is_empty().then_some(&Value::Null))
         else {
             bail!(
-                "the aggregator's own pod cannot be found in namespace `{}` by any of the labels {AGGREGATOR_SELECTORS:?}",
+                "the aggregator's own pod cannot be found in namespace `{}` by any of the labels \
+                 {AGGREGATOR_SELECTORS:?}",
                 self.config.namespace
             );
         };
@@ -333,7 +334,8 @@ impl ClusterRun<'_> {
         };
         if let Err(error) = told {
             log::warn!(
-                "the certificate that the archive's seal is checked with exists only in this pod: {error}"
+                "the certificate that the archive's seal is checked with exists only in this pod: \
+                 {error}"
             );
         }
     }
@@ -365,8 +367,8 @@ impl ClusterRun<'_> {
                 Ok(_) => {}
                 Err(error) if error.is_forbidden() => {
                     let why = format!(
-                        "it runs on each node, but the run may not list the nodes: allow more with \
-                         `--aggregator-permissions` ({error})"
+                        "it runs on each node, but the run may not list the nodes: allow more \
+                         with `--aggregator-permissions` ({error})"
                     );
                     log::warn!("plugins that run on each node are skipped: {why}");
                     unseen = Some(why);
@@ -426,7 +428,8 @@ impl ClusterRun<'_> {
         let asked_for = config.identity == config::IdentityMode::Node;
         if !asked_for && !self.has_own_workers(pod) {
             log::info!(
-                "workers share the certificate of their plugin: `{}` is not the image of this aggregator",
+                "workers share the certificate of their plugin: `{}` is not the image of this \
+                 aggregator",
                 config.worker_image
             );
             return Ok(false);
@@ -436,8 +439,9 @@ impl ClusterRun<'_> {
         match allowed.context("asking whether tokens may be reviewed") {
             Ok(true) => Ok(true),
             Ok(false) if asked_for => bail!(
-                "the run may not review tokens, which certificates for each node need: give its account the verb `create` \
-                 for `tokenreviews.authentication.k8s.io`, or use `--identity auto`"
+                "the run may not review tokens, which certificates for each node need: give its \
+                 account the verb `create` for `tokenreviews.authentication.k8s.io`, or use \
+                 `--identity auto`"
             ),
             Err(error) if asked_for => Err(error),
             refused => {
@@ -446,7 +450,8 @@ impl ClusterRun<'_> {
                     .map(|error| format!(": {error:#}"))
                     .unwrap_or_default();
                 log::warn!(
-                    "workers share the certificate of their plugin: the run may not review tokens{why}"
+                    "workers share the certificate of their plugin: the run may not review \
+                     tokens{why}"
                 );
                 Ok(false)
             }
@@ -538,7 +543,8 @@ impl ClusterRun<'_> {
             Err(error) => format!("{error:#}"),
         };
         let error = format!(
-            "the run is complete, but its last status is lost: {why}; its archive is in `{}` of the aggregator's pod",
+            "the run is complete, but its last status is lost: {why}; its archive is in `{}` of \
+             the aggregator's pod",
             self.folder.display()
         );
         log::error!("{error}");

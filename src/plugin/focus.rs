@@ -93,7 +93,8 @@ pub(crate) fn split(
         let count = tests.len();
         let mut part = only(definition, tests, is_alone).with_context(|| {
             format!(
-                "plugin `{name}`: {count} tests are too many for one part; choose fewer tests, or more parts"
+                "plugin `{name}`: {count} tests are too many for one part; choose fewer tests, or \
+                 more parts"
             )
         })?;
         if own != name {
@@ -137,33 +138,35 @@ const CONFORMANCE: &str = r"\[Conformance\]";
 pub(crate) const MODES: &[Mode] = &[
     Mode {
         name: CERTIFIED,
-        description: "Certified conformance mode runs the entire conformance suite, even disruptive tests. This is \
-            typically run in a dev environment to earn the CNCF Certified Kubernetes status.",
+        description: "Certified conformance mode runs the entire conformance suite, even \
+                      disruptive tests. This is typically run in a dev environment to earn the \
+                      CNCF Certified Kubernetes status.",
         focus: CONFORMANCE,
         skip: "",
         parallel: "false",
     },
     Mode {
         name: "conformance-lite",
-        description: "An unofficial mode of running the e2e tests which removes some of the longest running tests so \
-            that your tests can complete in the fastest time possible while maximizing coverage.",
+        description: "An unofficial mode of running the e2e tests which removes some of the \
+                      longest running tests so that your tests can complete in the fastest time \
+                      possible while maximizing coverage.",
         focus: CONFORMANCE,
         skip: include_str!("conformance-lite.txt"),
         parallel: "true",
     },
     Mode {
         name: "non-disruptive-conformance",
-        description: "Non-destructive conformance mode runs all of the conformance tests except those that would \
-            disrupt other cluster operations (e.g. tests that may cause nodes to be restarted or impact cluster \
-            permissions).",
+        description: "Non-destructive conformance mode runs all of the conformance tests except \
+                      those that would disrupt other cluster operations (e.g. tests that may \
+                      cause nodes to be restarted or impact cluster permissions).",
         focus: CONFORMANCE,
         skip: r"\[Disruptive\]|NoExecuteTaintManager",
         parallel: "false",
     },
     Mode {
         name: "quick",
-        description: "Quick mode runs a single test to create and destroy a pod. Fastest way to check basic cluster \
-            operation.",
+        description: "Quick mode runs a single test to create and destroy a pod. Fastest way to \
+                      check basic cluster operation.",
         focus: "Pods should be submitted and removed",
         skip: "",
         parallel: "false",
@@ -293,8 +296,8 @@ mod tests {
         let skip = regex::Regex::new(&Mode::named("Conformance-Lite").unwrap().skip()).unwrap();
         assert!(skip.is_match("[sig-apps] Job should delete a job [Conformance]"));
         assert!(skip.is_match(
-            "[sig-node] Probing container should be restarted with a exec \"cat /tmp/health\" liveness probe \
-             [NodeConformance] [Conformance]"
+            "[sig-node] Probing container should be restarted with a exec \"cat /tmp/health\" \
+             liveness probe [NodeConformance] [Conformance]"
         ));
         assert!(!skip.is_match(
             "[sig-node] Pods should be submitted and removed [NodeConformance] [Conformance]"

@@ -356,21 +356,22 @@ pub(crate) fn check_name_of(definition: &Definition) -> Result<()> {
     }
     if name.len() > MAX_LABEL {
         bail!(
-            "plugin name `{name}` has {} characters, but a Kubernetes label allows only {MAX_LABEL}",
+            "plugin name `{name}` has {} characters, but a Kubernetes label allows only \
+             {MAX_LABEL}",
             name.len()
         );
     }
     if !name.split('.').all(is_label) {
         bail!(
-            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, starting and \
-             ending with a letter or digit"
+            "plugin name `{name}` cannot be used in Kubernetes: only a-z, 0-9, `-` and `.`, \
+             starting and ending with a letter or digit"
         );
     }
     if !definition.config_map.is_empty() && (name.contains('.') || name.len() > MAX_CONFIG_MAP_NAME)
     {
         bail!(
-            "plugin `{name}` has a config-map, so its name may have no `.` and at most {MAX_CONFIG_MAP_NAME} \
-             characters: it becomes part of a volume's name"
+            "plugin `{name}` has a config-map, so its name may have no `.` and at most \
+             {MAX_CONFIG_MAP_NAME} characters: it becomes part of a volume's name"
         );
     }
     Ok(())
@@ -384,7 +385,8 @@ pub(crate) fn check_all(definitions: &[Definition]) -> Result<()> {
         let name = definition.name();
         if !seen.insert(name) {
             bail!(
-                "two plugins are called `{name}`; leave one out, or rename one with `-p FILE@newname`"
+                "two plugins are called `{name}`; leave one out, or rename one with `-p \
+                 FILE@newname`"
             );
         }
     }
@@ -404,7 +406,8 @@ fn check_part(definition: &Definition, all: &[Definition]) -> Result<()> {
         .find(|other| other.name() == whole && other.name() != name)
     else {
         bail!(
-            "plugin `{name}` is part of `{whole}`, which is not a plugin of this run; add it with `-p`"
+            "plugin `{name}` is part of `{whole}`, which is not a plugin of this run; add it with \
+             `-p`"
         );
     };
     for (one, definition) in [(name, definition), (whole, of)] {

@@ -100,8 +100,8 @@ fn documents(text: &str) -> Result<Vec<Node>, Error> {
 /// The definition in the only document.
 fn only(documents: &[Node]) -> Result<Loaded, Error> {
     if let Some(second) = documents.iter().skip(1).find(|node| !node.is_null()) {
-        let message = "a second document begins here, but a file has one plugin definition; \
-                       write each into a file of its own, and name each with `-p`";
+        let message = "a second document begins here, but a file has one plugin definition; write \
+                       each into a file of its own, and name each with `-p`";
         return Err(second.position.error(message));
     }
     let absent = || yaml::Position { line: 1, column: 1 }.error(NO_DEFINITION);
@@ -121,7 +121,8 @@ fn unwrap(map: &Node) -> Result<Vec<Loaded>, Error> {
         let text = typed::text(&format!("data.{}", key.text), node)?;
         if key.text.ends_with(".tmpl") {
             let message = format!(
-                "`data.{}` is a v0.10 template, which is not supported; create a new one with `sonobuoy gen plugin`",
+                "`data.{}` is a v0.10 template, which is not supported; create a new one with \
+                 `sonobuoy gen plugin`",
                 key.text
             );
             return Err(key.position.error(message));
@@ -181,7 +182,8 @@ fn one(node: &Node) -> Result<Loaded, Error> {
         return convert(node);
     }
     let Some(section) = node.get("sonobuoy-config") else {
-        let words = "`sonobuoy-config` is missing: put it beside `spec`, with `driver` (Job or DaemonSet) and `plugin-name`";
+        let words = "`sonobuoy-config` is missing: put it beside `spec`, with `driver` (Job or \
+                     DaemonSet) and `plugin-name`";
         return Err(node.position.error(words));
     };
     let (file, misspelt) = file(node, section, &mut parts.notes)?;
@@ -427,8 +429,8 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
         .collect();
     if !gone.is_empty() {
         notes.push(format!(
-            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their environment, and there is no such \
-             file",
+            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their \
+             environment, and there is no such file",
             gone.join("`, `")
         ));
     }
@@ -889,8 +891,10 @@ config-map:
             .ok()
             .and_then(|text| text.parse().ok())
             .unwrap_or(3000);
-        let legacy = "name: a_b\ndriver: Job\nspec: {containers: [{name: x, command: [sh, -c, /sonobuoy worker job]}, {name: y}]}\n";
-        let odd = "a: &a [1, 0644, ~, .5, yes]\nb: {<<: {x: *a}, ? y : !!str 1}\nc: |2-\n   t\n\nd: >+\n  f\n\n---\n- e\n";
+        let legacy = "name: a_b\ndriver: Job\nspec: {containers: [{name: x, command: [sh, -c, \
+                      /sonobuoy worker job]}, {name: y}]}\n";
+        let odd = "a: &a [1, 0644, ~, .5, yes]\nb: {<<: {x: *a}, ? y : !!str 1}\nc: |2-\n   \
+                   t\n\nd: >+\n  f\n\n---\n- e\n";
         let json = r#"{"sonobuoy-config": {"driver": "Job", "plugin-name": "\u0061"}, "spec": {"args": [1.5]}}"#;
         let seeds = [FULL, legacy, odd, json].map(|text| text.chars().collect::<Vec<char>>());
         let signs: Vec<char> = "\n\t :-?#&*!|>'\"%@`{}[],<~=.\\0a\u{85}\u{feff}ä\u{1}"

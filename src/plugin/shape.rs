@@ -445,32 +445,37 @@ mod tests {
                 json!({"containers": [{"name": ""}, {"name": ""}]}),
             ),
             (
-                "containers: [{name: a, args: [], tty: false, stdin: true, resources: {limits: {}}}]",
+                "containers: [{name: a, args: [], tty: false, stdin: true, resources: {limits: \
+                 {}}}]",
                 json!({"containers": [{"name": "a", "stdin": true}]}),
             ),
             (
-                "containers: [{name: a, resources: {limits: {cpu: 0.5, memory: 1024Mi}, requests: {cpu: 1}}}]",
+                "containers: [{name: a, resources: {limits: {cpu: 0.5, memory: 1024Mi}, requests: \
+                 {cpu: 1}}}]",
                 json!({"containers": [{
                     "name": "a",
                     "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}, "requests": {"cpu": "1"}},
                 }]}),
             ),
             (
-                "containers: [{name: a, env: [{value: ''}, {name: B, valueFrom: {}}], livenessProbe: {httpGet: {path: /}}}]",
+                "containers: [{name: a, env: [{value: ''}, {name: B, valueFrom: {}}], \
+                 livenessProbe: {httpGet: {path: /}}}]",
                 json!({"containers": [{
                     "name": "a", "env": [{"name": ""}, {"name": "B", "valueFrom": {}}],
                     "livenessProbe": {"httpGet": {"path": "/", "port": 0}},
                 }]}),
             ),
             (
-                "{containers: [], securityContext: {runAsUser: 0, runAsNonRoot: false}, terminationGracePeriodSeconds: 0}",
+                "{containers: [], securityContext: {runAsUser: 0, runAsNonRoot: false}, \
+                 terminationGracePeriodSeconds: 0}",
                 json!({
                     "containers": [], "securityContext": {"runAsNonRoot": false, "runAsUser": 0},
                     "terminationGracePeriodSeconds": 0,
                 }),
             ),
             (
-                "{containers: [], volumes: [{hostPath: {}}, {name: e, emptyDir: {medium: ''}}, {name: c, configMap: {items: []}}]}",
+                "{containers: [], volumes: [{hostPath: {}}, {name: e, emptyDir: {medium: ''}}, \
+                 {name: c, configMap: {items: []}}]}",
                 json!({"containers": [], "volumes": [
                     {"name": "", "hostPath": {"path": ""}}, {"name": "e", "emptyDir": {}}, {"name": "c", "configMap": {}},
                 ]}),
@@ -482,8 +487,8 @@ mod tests {
 
     #[test]
     fn misplaced_fields_are_omitted_and_future_ones_kept() {
-        let text = "{containers: [{name: a, tolerations: [], volumes: [{}], Image: i, some-key: 1}], image: i, \
-                    fieldOfTomorrow: {a: [1]}, nothing: null}";
+        let text = "{containers: [{name: a, tolerations: [], volumes: [{}], Image: i, some-key: \
+                    1}], image: i, fieldOfTomorrow: {a: [1]}, nothing: null}";
         let (value, notes) = pod(text);
         assert_eq!(
             value,
@@ -492,8 +497,10 @@ mod tests {
         assert_eq!(
             notes,
             [
-                "`podSpec.containers[0].tolerations` is left out: it is a field of the pod, in `podSpec`",
-                "`podSpec.containers[0].volumes` is left out: it is a field of the pod, in `podSpec`",
+                "`podSpec.containers[0].tolerations` is left out: it is a field of the pod, in \
+                 `podSpec`",
+                "`podSpec.containers[0].volumes` is left out: it is a field of the pod, in \
+                 `podSpec`",
                 "`podSpec.containers[0].Image` is left out: it is spelled `image`",
                 "`podSpec.containers[0].some-key` is left out: there is no such field",
                 "`podSpec.image` is left out: it is a field of a container",

@@ -49,7 +49,8 @@ pub(crate) fn find(
     {
         if new_name.is_some() {
             bail!(
-                "`-p {value}`: the built-in plugin `{source}` cannot be renamed; save `sonobuoy gen plugin {source}` to a file and rename that"
+                "`-p {value}`: the built-in plugin `{source}` cannot be renamed; save `sonobuoy \
+                 gen plugin {source}` to a file and rename that"
             );
         }
         return Ok(vec![Loaded::built_in(definition)]);
@@ -140,7 +141,8 @@ fn custom(mut all: Vec<Loaded>, value: &str, new_name: Option<&str>) -> Result<V
         let definition = &mut loaded.definition;
         if definition.name() == builtin::E2E && definition.move_to_live_registry() {
             loaded.notes.push(format!(
-                "`-p {value}`: the registry of its image is frozen and lacks later versions; `{}` is used",
+                "`-p {value}`: the registry of its image is frozen and lacks later versions; `{}` \
+                 is used",
                 definition.spec["image"].as_str().unwrap_or_default()
             ));
         }
@@ -399,7 +401,8 @@ impl Installed {
     fn existing(&self, name: &str) -> Result<PathBuf> {
         self.find(name).with_context(|| {
             format!(
-                "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` lists installed plugins",
+                "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` lists installed \
+                 plugins",
                 self.folder.display()
             )
         })

@@ -13,7 +13,10 @@ use base::xml::{Lexer, Token};
 use base::{clock, pattern};
 
 /// The remedy for a suite that ran out of time.
-pub(super) const REMEDY_OF_TIMEOUT: &str = "give the suite more time: `--timeout` of `sonobuoy run`, and Ginkgo's own, `--plugin-env e2e.E2E_EXTRA_GINKGO_ARGS=--timeout=24h`; `--rerun-failed` also runs the tests that did not run";
+pub(super) const REMEDY_OF_TIMEOUT: &str = "give the suite more time: `--timeout` of `sonobuoy \
+                                            run`, and Ginkgo's own, `--plugin-env \
+                                            e2e.E2E_EXTRA_GINKGO_ARGS=--timeout=24h`; \
+                                            `--rerun-failed` also runs the tests that did not run";
 
 /// What Ginkgo writes about a whole suite.
 #[derive(Default)]

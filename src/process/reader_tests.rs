@@ -44,15 +44,16 @@ fn junit(text: &str, expected: [&str; 2], contains: &[&str]) {
 
 #[test]
 fn nested_suites_are_read() {
-    let nested = "<testsuites><testsuite name='outer'><testsuite name='inner'><testcase name='one'>\
-        <failure message='no'/></testcase></testsuite><testcase name='two'/></testsuite></testsuites>";
+    let nested = "<testsuites><testsuite name='outer'><testsuite name='inner'><testcase \
+                  name='one'><failure message='no'/></testcase></testsuite><testcase \
+                  name='two'/></testsuite></testsuites>";
     junit(
         nested,
         ["failed", "failed=1 passed=1"],
         &["name: outer", "name: inner", "name: one"],
     );
-    let lists = "<testsuites><testsuites><testsuite><testcase name='a'><error/></testcase></testsuite>\
-        </testsuites></testsuites>";
+    let lists = "<testsuites><testsuites><testsuite><testcase \
+                 name='a'><error/></testcase></testsuite></testsuites></testsuites>";
     junit(lists, ["failed", "failed=1"], &[]);
     let deep = format!(
         "{}{}",
@@ -89,7 +90,8 @@ fn suites_that_claim_more_than_they_list_are_unknown() {
         &format!("<testsuite name='s' tests='5' failures='2'>{one}</testsuite>"),
         ["unknown", "passed=1 unknown=1"],
         &[
-            "the suite claims 2 failures and errors, of which 0 can be read; and 5 tests, of which 1 can be read",
+            "the suite claims 2 failures and errors, of which 0 can be read; and 5 tests, of \
+             which 1 can be read",
         ],
     );
     junit(
@@ -147,8 +149,8 @@ fn suite_fails_outside_its_tests() {
         ["failed", "failed=1 passed=1"],
         &["failure: no database"],
     );
-    let text = "<testsuite name='s'><properties><property name='SuiteSucceeded' value='false'/></properties>\
-        <testcase name='a'/></testsuite>";
+    let text = "<testsuite name='s'><properties><property name='SuiteSucceeded' \
+                value='false'/></properties><testcase name='a'/></testsuite>";
     junit(
         text,
         ["failed", "failed=1 passed=1"],
@@ -156,17 +158,17 @@ fn suite_fails_outside_its_tests() {
     );
 }
 
-const TIMED_OUT: &str = "<testsuite name='e2e' time='7200.4'><properties>\
-    <property name='SuiteSucceeded' value='false'/>\
-    <property name='SpecialSuiteFailureReason' value='Suite Timeout Elapsed'/>\
-    <property name='FocusStrings' value='\\[Conformance\\]'/><property name='SkipStrings' value='Slow'/></properties>\
-    <testcase name='[It] a [Conformance]' time='3'/>\
-    <testcase name='[It] b [Conformance]' time='9'><failure message='A suite timeout occurred'/></testcase>\
-    <testcase name='[It] c [Conformance]' time='0'><skipped message='skipped'/></testcase>\
-    <testcase name='[It] d [Conformance]' time='0'><skipped message='skipped'/></testcase>\
-    <testcase name='[It] e [Conformance] Slow' time='0'><skipped message='skipped'/></testcase>\
-    <testcase name='[It] f [Conformance]' time='1'><skipped message='skipped - no GPU'/></testcase>\
-    <testcase name='[It] g' time='0'><skipped message='skipped'/></testcase></testsuite>";
+const TIMED_OUT: &str = "<testsuite name='e2e' time='7200.4'><properties><property name='SuiteSucceeded' \
+     value='false'/><property name='SpecialSuiteFailureReason' value='Suite Timeout \
+     Elapsed'/><property name='FocusStrings' value='\\[Conformance\\]'/><property \
+     name='SkipStrings' value='Slow'/></properties><testcase name='[It] a [Conformance]' \
+     time='3'/><testcase name='[It] b [Conformance]' time='9'><failure message='A suite timeout \
+     occurred'/></testcase><testcase name='[It] c [Conformance]' time='0'><skipped \
+     message='skipped'/></testcase><testcase name='[It] d [Conformance]' time='0'><skipped \
+     message='skipped'/></testcase><testcase name='[It] e [Conformance] Slow' time='0'><skipped \
+     message='skipped'/></testcase><testcase name='[It] f [Conformance]' time='1'><skipped \
+     message='skipped - no GPU'/></testcase><testcase name='[It] g' time='0'><skipped \
+     message='skipped'/></testcase></testsuite>";
 
 #[test]
 fn suite_that_ran_out_of_time_is_one_cause() {

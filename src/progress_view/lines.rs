@@ -615,9 +615,9 @@ mod tests {
                 "waiting for e2e | time limit 6h",
             ],
         );
-        long.troubles[0].cause =
-            "it could not do what it was for, said so many times, and gave no reason; plug it in"
-                .into();
+        long.troubles[0].cause = "it could not do what it was for, said so many times, and gave \
+                                  no reason; plug it in"
+            .into();
         check(
             &long,
             40,

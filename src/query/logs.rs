@@ -283,7 +283,8 @@ impl LogRequest {
             match read {
                 Ok(0) if limit.is_none() && stream.limit() == 0 => {
                     break Some(format!(
-                        "the log was cut after {MAX_LOG_BYTES} bytes; `LimitBytes` sets another limit"
+                        "the log was cut after {MAX_LOG_BYTES} bytes; `LimitBytes` sets another \
+                         limit"
                     ));
                 }
                 Ok(0) => break None,

@@ -10,7 +10,8 @@ use base::visible::head;
 const KNOWN: &[(&str, &[&str])] = &[
     // A result cannot be read.
     (
-        "look at the file that the plugin wrote: it is truncated, or not in the format that `result-format` says",
+        "look at the file that the plugin wrote: it is truncated, or not in the format that \
+         `result-format` says",
         &[
             "xml syntax error",
             "scanner error",
@@ -20,12 +21,15 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // Large packets are lost.
     (
-        "the MTU of the pods' network seems to be larger than what the nodes' network lets through: lower it in the network plugin's settings (VXLAN takes 50 bytes, WireGuard 60 or more), and let ICMP `fragmentation needed` pass",
+        "the MTU of the pods' network seems to be larger than what the nodes' network lets \
+         through: lower it in the network plugin's settings (VXLAN takes 50 bytes, WireGuard 60 \
+         or more), and let ICMP `fragmentation needed` pass",
         &["small packets arrive"],
     ),
     // Workers cannot reach the aggregator.
     (
-        "a network policy or firewall seems to be in the way: allow TCP from the plugins' pods to the aggregator's, port 8080 unless `Server.bindport` says otherwise",
+        "a network policy or firewall seems to be in the way: allow TCP from the plugins' pods to \
+         the aggregator's, port 8080 unless `Server.bindport` says otherwise",
         &[
             "cannot reach the aggregator&refused",
             "cannot reach the aggregator&timed out",
@@ -37,7 +41,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // An image cannot be pulled.
     (
-        "check the image's name and tag, the registry and the pull secret; `sonobuoy images` lists what a run needs",
+        "check the image's name and tag, the registry and the pull secret; `sonobuoy images` \
+         lists what a run needs",
         &[
             "imagepullbackoff",
             "errimagepull",
@@ -56,7 +61,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // A name cannot be resolved.
     (
-        "check that the cluster's DNS pods are running, that pods can reach them, and the name servers of the node",
+        "check that the cluster's DNS pods are running, that pods can reach them, and the name \
+         servers of the node",
         &[
             "no such host",
             "server misbehaving",
@@ -129,13 +135,14 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // A quota counts what a container does not state.
     (
-        "give each container of the definition `resources` with the requests and limits that the quota counts, or the \
-         namespace a LimitRange with defaults",
+        "give each container of the definition `resources` with the requests and limits that the \
+         quota counts, or the namespace a LimitRange with defaults",
         &["failed quota"],
     ),
     // A quota is used up.
     (
-        "raise the namespace's ResourceQuota, or ask for less in the plugin's `resources` and in `WorkerResources` of the configuration",
+        "raise the namespace's ResourceQuota, or ask for less in the plugin's `resources` and in \
+         `WorkerResources` of the configuration",
         &["exceeded quota"],
     ),
     // Pod Security refused a pod.
@@ -160,7 +167,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // The disk for results is full.
     (
-        "free space on it, or use a larger one: in a cluster with `--results-pvc`, with `--local` by TMPDIR; workers try again for an hour",
+        "free space on it, or use a larger one: in a cluster with `--results-pvc`, with `--local` \
+         by TMPDIR; workers try again for an hour",
         &["results disk is full"],
     ),
     // A disk is full.
@@ -180,7 +188,8 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // A permission is missing.
     (
-        "give the service account the rights it lacks, or check the file's owner and the security context",
+        "give the service account the rights it lacks, or check the file's owner and the security \
+         context",
         &[
             "is forbidden",
             "forbidden:",
@@ -218,12 +227,14 @@ const KNOWN: &[(&str, &[&str])] = &[
     ),
     // A plugin took too long.
     (
-        "look at what it waited for: pods that do not become ready, a slow network or an overloaded node; `--timeout` gives more time",
+        "look at what it waited for: pods that do not become ready, a slow network or an \
+         overloaded node; `--timeout` gives more time",
         &["no result within the time limit"],
     ),
     // Something took too long.
     (
-        "look at what it waited for: pods that do not become ready, a slow network or an overloaded node",
+        "look at what it waited for: pods that do not become ready, a slow network or an \
+         overloaded node",
         &["i/o timeout", "deadline exceeded", "timed out", "timeout"],
     ),
 ];
@@ -274,12 +285,14 @@ fn ways_to_load(image: &str, before: &str, between: &str) -> String {
         format!("docker save {image} | sudo k3s ctr images import -"),
         format!("docker save {image} | sudo ctr -n k8s.io images import -"),
         format!(
-            "docker tag {image} REGISTRY/{name} && docker push REGISTRY/{name}, then run with --sonobuoy-image REGISTRY/{name}"
+            "docker tag {image} REGISTRY/{name} && docker push REGISTRY/{name}, then run with \
+             --sonobuoy-image REGISTRY/{name}"
         ),
     ];
     let ways = commands.join(between);
     format!(
-        "`{image}` is in no registry and has to be loaded into every node, for example by one of:{before}{ways}"
+        "`{image}` is in no registry and has to be loaded into every node, for example by one \
+         of:{before}{ways}"
     )
 }
 
@@ -298,15 +311,17 @@ pub(crate) fn missing_image(image: &str, said: &str) -> Option<String> {
     let tells = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if tells(UNREACHABLE) {
         return Some(format!(
-            "where there is internet access, `sonobuoy images download -p e2e --kubernetes-version {tag} -o images.tar` fetches it \
-             with the images of its tests; here, `sonobuoy images push --archive images.tar --custom-registry REGISTRY` brings \
-             them in, for `sonobuoy run --e2e-repo REGISTRY --kube-conformance-image REGISTRY/{last}`"
+            "where there is internet access, `sonobuoy images download -p e2e \
+             --kubernetes-version {tag} -o images.tar` fetches it with the images of its tests; \
+             here, `sonobuoy images push --archive images.tar --custom-registry REGISTRY` brings \
+             them in, for `sonobuoy run --e2e-repo REGISTRY --kube-conformance-image \
+             REGISTRY/{last}`"
         ));
     }
     tells(UNKNOWN).then(|| {
         format!(
-            "its registry has no `{last}`: name another version by `--kubernetes-version`, or an image by \
-             `--kube-conformance-image`"
+            "its registry has no `{last}`: name another version by `--kubernetes-version`, or an \
+             image by `--kube-conformance-image`"
         )
     })
 }

@@ -450,7 +450,8 @@ mod tests {
     fn line_with_the_cause_is_chosen() {
         for (text, cause) in [
             (
-                "test/e2e/framework/pod.go:123\nUnexpected error:\n    <*errors.errorString | 0xc0001>: {\n  timed out waiting for the condition\n}\noccurred",
+                "test/e2e/framework/pod.go:123\nUnexpected error:\n    <*errors.errorString | \
+                 0xc0001>: {\n  timed out waiting for the condition\n}\noccurred",
                 "timed out waiting for the condition",
             ),
             (
@@ -468,17 +469,21 @@ mod tests {
                 "it ended, and said last: no disk <n> here",
             ),
             (
-                "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: connection refused",
+                "first\nGet \"https://10.0.0.1:443/api\": dial tcp 10.0.0.1:443: connect: \
+                 connection refused",
                 "Get \"https://<ip>:443/api\": dial tcp <ip>:443: connect: connection refused",
             ),
             // A crashed program: the last line says why, and source code that it quotes means
             // nothing.
             (
-                "container `c` ended and left no result; its last output:\nTraceback (most recent call last):\n  File \"a.py\", line 3, in <module>\n    fail(\"timed out waiting\")\nKeyError: 'URL'",
+                "container `c` ended and left no result; its last output:\nTraceback (most recent \
+                 call last):\n  File \"a.py\", line 3, in <module>\n    fail(\"timed out \
+                 waiting\")\nKeyError: 'URL'",
                 "container `c` ended and left no result; its last output: KeyError: 'URL'",
             ),
             (
-                "it ended; its last output:\n  File \"a.py\", line 3\n    x = \"timed out waiting\n        ^\nSyntaxError: odd",
+                "it ended; its last output:\n  File \"a.py\", line 3\n    x = \"timed out \
+                 waiting\n        ^\nSyntaxError: odd",
                 "it ended; its last output: SyntaxError: odd",
             ),
             ("", "a test 7: no reason given"),
@@ -545,7 +550,8 @@ mod tests {
     #[test]
     fn written_contact_is_read_back() {
         let log = format!(
-            "time=\"t\" level=error msg=\"{}\"\ntime=\"t\" level=error msg=\"{}\"\nlevel=info msg=\"x\"\n",
+            "time=\"t\" level=error msg=\"{}\"\ntime=\"t\" level=error msg=\"{}\"\nlevel=info \
+             msg=\"x\"\n",
             unreached("first"),
             unreached("`https://a:1`: \\\"quoted\\\" timeout")
         );

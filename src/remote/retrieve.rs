@@ -157,7 +157,10 @@ impl Retrieval<'_> {
         let pod = match state::find(client, namespace) {
             // The original fails only when it runs the command.
             Ok(pod) => pod.with_context(|| {
-                format!("namespace `{namespace}` has no aggregator: start a run, or name another namespace with --namespace")
+                format!(
+                    "namespace `{namespace}` has no aggregator: start a run, or name another \
+                     namespace with --namespace"
+                )
             })?,
             Err(error) if error.is_passing() && self.service.is_some() => {
                 return self.by_service(&error.to_string(), stop);
@@ -209,8 +212,8 @@ impl Retrieval<'_> {
                 Ok(received) if received.is_empty() => {
                     let finished = run.map(finished).unwrap_or_default();
                     let why = anyhow!(
-                        "no valid entries in result: the run is not finished{finished}; wait for it with `sonobuoy wait -n {}`, \
-                         or fetch what has arrived with `--partial`",
+                        "no valid entries in result: the run is not finished{finished}; wait for \
+                         it with `sonobuoy wait -n {}`, or fetch what has arrived with `--partial`",
                         self.namespace
                     );
                     return Err(why.into());
@@ -262,7 +265,8 @@ impl Retrieval<'_> {
         let received = self.unpack(&mut unpacked, known);
         if unpacked.limit() == 0 {
             return Err(anyhow!(
-                "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {max} bytes of {size}"
+                "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {max} \
+                 bytes of {size}"
             )
             .into());
         }
@@ -326,7 +330,10 @@ impl Retrieval<'_> {
     /// Downloads the archive from the status service after the cluster `refused` access.
     fn by_service(&self, refused: &str, stop: &Stop) -> Result<Vec<PathBuf>, RetrievalError> {
         let credentials = self.service.with_context(|| {
-            format!("{refused}; the archive of a run with `--status-service` can be fetched without commands")
+            format!(
+                "{refused}; the archive of a run with `--status-service` can be fetched without \
+                 commands"
+            )
         })?;
         log::warn!("{refused}; asking the run's status service for the archive");
         let source = credentials.source(stop)?;
@@ -478,7 +485,8 @@ impl Retrieval<'_> {
                 checked.log();
             }
             (None, Some(authority)) => bail!(
-                "`{name}` arrived without its seal, although its run has an authority; remove `{}` to accept it as it is",
+                "`{name}` arrived without its seal, although its run has an authority; remove \
+                 `{}` to accept it as it is",
                 authority.path.display()
             ),
             (None, None) => log::warn!("`{name}` has no seal, and was not checked against one"),
@@ -577,7 +585,8 @@ impl PartialFile {
         let sha256 = self.sha256();
         if self.size != known.size || sha256 != known.sha256 {
             bail!(
-                "`{}` is not what the aggregator packed: received {} bytes with SHA-256 {sha256}, expected {} bytes with {}",
+                "`{}` is not what the aggregator packed: received {} bytes with SHA-256 {sha256}, \
+                 expected {} bytes with {}",
                 known.name,
                 self.size,
                 known.size,
@@ -599,7 +608,8 @@ impl PartialFile {
             && base::hex(base::file_sha256(path).at("cannot read", path)?) == self.sha256();
         ensure!(
             is_same,
-            "`{}` exists and contains something else; move it away, choose another name with `-f`, or replace it with `--force`",
+            "`{}` exists and contains something else; move it away, choose another name with \
+             `-f`, or replace it with `--force`",
             path.display()
         );
         Ok(true)

@@ -43,12 +43,13 @@ impl Checked {
         let Statement { run, name, .. } = &self.statement;
         match &self.authority {
             Some(authority) => log::info!(
-                "`{name}` is sealed by the authority of run {run} ({}): name, size and SHA-256 are right",
+                "`{name}` is sealed by the authority of run {run} ({}): name, size and SHA-256 \
+                 are right",
                 authority.origin()
             ),
             None => log::warn!(
-                "the seal of `{name}` was not checked: the certificate of the authority of run {run} is not kept here; \
-                 size and SHA-256 are as stated"
+                "the seal of `{name}` was not checked: the certificate of the authority of run \
+                 {run} is not kept here; size and SHA-256 are as stated"
             ),
         }
     }
@@ -100,8 +101,8 @@ pub(crate) fn check(
     }
     if (file.size, &file.sha256) != (statement.size, &statement.sha256) {
         bail!(
-            "the archive is not the one that was sealed as `{}`: it has {} bytes with SHA-256 {}, the seal is for {} bytes \
-             with {}",
+            "the archive is not the one that was sealed as `{}`: it has {} bytes with SHA-256 {}, \
+             the seal is for {} bytes with {}",
             statement.name,
             file.size,
             file.sha256,
@@ -160,7 +161,8 @@ pub(crate) fn check_file(
     let part = |path: &Path, max| {
         small::read(path, max).with_context(|| {
             format!(
-                "cannot read `{}`, a part of the seal that `sonobuoy retrieve` puts beside the archive",
+                "cannot read `{}`, a part of the seal that `sonobuoy retrieve` puts beside the \
+                 archive",
                 path.display()
             )
         })

@@ -164,10 +164,14 @@ impl Service {
                 let port = (self.kind == BALANCER).then(|| address("NodePort", client, &service));
                 let way = port.transpose()?.flatten().with_context(|| {
                     let kind = &self.kind;
-                    format!("the service `{STATUS_SERVICE}` got no address; the cluster may have no {kind}")
+                    format!(
+                        "the service `{STATUS_SERVICE}` got no address; the cluster may have no \
+                         {kind}"
+                    )
                 })?;
                 log::warn!(
-                    "the cluster gives the service `{STATUS_SERVICE}` no {BALANCER}; a node's port is used instead"
+                    "the cluster gives the service `{STATUS_SERVICE}` no {BALANCER}; a node's \
+                     port is used instead"
                 );
                 return Ok(way);
             }
@@ -217,18 +221,21 @@ impl Credentials {
         let time = clock::parse_rfc3339(created).context("`created_at` is not a time")?;
         match SystemTime::now().duration_since(time) {
             Ok(age) if age >= MAX_FILE_AGE => bail!(
-                "its credentials were created at {created} and expired after {} hours; start a new run",
+                "its credentials were created at {created} and expired after {} hours; start a \
+                 new run",
                 MAX_FILE_AGE.as_secs() / 3_600
             ),
             Err(ahead) if ahead.duration() > MAX_CLOCK_SKEW => bail!(
-                "its credentials were created at {created}, which is in the future; check the clock of this machine"
+                "its credentials were created at {created}, which is in the future; check the \
+                 clock of this machine"
             ),
             _ => {}
         }
         let own = &read.namespace;
         if let Some(namespace) = namespace.filter(|name| !own.is_empty() && own != name) {
             bail!(
-                "its credentials belong to the run in namespace `{own}`, not `{namespace}`; add `-n {own}`"
+                "its credentials belong to the run in namespace `{own}`, not `{namespace}`; add \
+                 `-n {own}`"
             );
         }
         if read.host_address.is_empty() {
@@ -285,7 +292,8 @@ pub(crate) fn reserve(path: &Path) -> Result<NewFile> {
             let read = serde_json::from_reader::<_, Credentials>(file);
             ensure!(
                 read.is_ok(),
-                "the file exists but does not contain credentials of a status service; name another file with --credentials"
+                "the file exists but does not contain credentials of a status service; name \
+                 another file with --credentials"
             );
         }
         let folder = path
@@ -357,7 +365,8 @@ fn trusted(about: &fs::Metadata) -> Result<()> {
         }
         Some(Exposed::Mode) => {
             bail!(
-                "others may read or write it; remove it, or restrict it to its owner with `chmod 600`"
+                "others may read or write it; remove it, or restrict it to its owner with `chmod \
+                 600`"
             )
         }
     }

@@ -109,7 +109,8 @@ impl RunState {
                 let colon = if because.is_empty() { "" } else { ": " };
                 match &*phase {
                     "Running" => format!(
-                        "the aggregator is running but has not published its status yet{colon}{because}"
+                        "the aggregator is running but has not published its status \
+                         yet{colon}{because}"
                     ),
                     _ => format!("the aggregator's pod is {phase}{colon}{because}"),
                 }
@@ -238,12 +239,13 @@ impl RunState {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(SONOBUOY);
         Self::Lost(match claim(pod) {
             Some(claim) => format!(
-                "{why}; the results are on the volume claim `{claim}`: `sonobuoy wait --recover -n {namespace}` continues the run in \
-                 a new pod"
+                "{why}; the results are on the volume claim `{claim}`: `sonobuoy wait --recover \
+                 -n {namespace}` continues the run in a new pod"
             ),
             None => format!(
-                "{why}, and the results with it; remove the run with `sonobuoy delete -n {namespace}`, then start it again; `run \
-                 --results-pvc CLAIM` keeps results on a volume"
+                "{why}, and the results with it; remove the run with `sonobuoy delete -n \
+                 {namespace}`, then start it again; `run --results-pvc CLAIM` keeps results on a \
+                 volume"
             ),
         })
     }
@@ -660,16 +662,17 @@ mod tests {
                 json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}]}),
             ),
             "running",
-            "the aggregator's pod is Pending: Unschedulable: 0/1 nodes; check the nodes' free CPU and memory, their taints and the \
-             pod's node selector",
+            "the aggregator's pod is Pending: Unschedulable: 0/1 nodes; check the nodes' free CPU \
+             and memory, their taints and the pod's node selector",
             false,
         );
         let waiting = json!({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "ErrImagePull", "message": "no"}}}]});
         check(
             &pod("Pending", waiting),
             "failed",
-            "the aggregator's pod is Pending: container c: ErrImagePull: no; check the image's name and tag, the registry and the \
-             pull secret; `sonobuoy images` lists what a run needs",
+            "the aggregator's pod is Pending: container c: ErrImagePull: no; check the image's \
+             name and tag, the registry and the pull secret; `sonobuoy images` lists what a run \
+             needs",
             false,
         );
         let waiting = json!({"containerStatuses": [{"name": "c", "state": {"waiting": {"reason": "CreateContainerConfigError"}}}]});

@@ -175,7 +175,8 @@ impl OpenedArchive {
                     || [QUERY_ERRORS, HEALTH, WHY]
                         .iter()
                         .any(|name| files.has(name)),
-                "it contains neither results nor a snapshot of a cluster; it is not a Sonobuoy archive"
+                "it contains neither results nor a snapshot of a cluster; it is not a Sonobuoy \
+                 archive"
             );
         }
         Ok(Self {
@@ -417,7 +418,8 @@ fn reader(mut file: &File) -> Result<Reader<impl Read>> {
     let count = file.read(&mut head)?;
     ensure!(
         count == 2,
-        "the file is empty, or has only begun to be written; fetch it again with `sonobuoy retrieve`"
+        "the file is empty, or has only begun to be written; fetch it again with `sonobuoy \
+         retrieve`"
     );
     ensure!(
         head == [0x1f, 0x8b],

@@ -213,7 +213,10 @@ mod tests {
             String::from("name: e2e\nstatus: failed\nitems:\n"),
             String::from("<testsuite>"),
         );
-        tree.push_str("- name: junit_01.xml\n  status: failed\n  meta:\n    file: results/global/junit_01.xml\n  items:\n");
+        tree.push_str(
+            "- name: junit_01.xml\n  status: failed\n  meta:\n    file: \
+             results/global/junit_01.xml\n  items:\n",
+        );
         for (name, seconds, status) in tests {
             tree.push_str(&format!("  - name: '[It] {name}'\n    status: {status}\n"));
             junit.push_str(&format!("<testcase name='[It] {name}' time='{seconds}'/>"));

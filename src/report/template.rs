@@ -187,7 +187,8 @@ mod tests {
                 "one:[p][q];&lt;a&gt; &amp; b:-;",
             ),
             (
-                "{{#none}}x{{/none}}{{#empty}}x{{/empty}}{{#zero}}x{{/zero}}{{#absent}}x{{/absent}}.",
+                "{{#none}}x{{/none}}{{#empty}}x{{/empty}}{{#zero}}x{{/zero}}{{#absent}}x{{/\
+                 absent}}.",
                 ".",
             ),
             (

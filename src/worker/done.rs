@@ -269,8 +269,9 @@ impl ResultsDir {
         match self.inside(&path) {
             Ok(Some(inside)) => Ok(Named { path, at: inside }),
             Ok(None) => Err(format!(
-                "the done file names `{quoted}`, which lies outside the results folder `{}`; leave the result there, \
-                 or set `results-anywhere: true` in the definition's `sonobuoy-config`",
+                "the done file names `{quoted}`, which lies outside the results folder `{}`; \
+                 leave the result there, or set `results-anywhere: true` in the definition's \
+                 `sonobuoy-config`",
                 self.dir.display()
             )),
             Err(error) => Err(format!(
@@ -333,8 +334,8 @@ fn why_empty(dir: &Path, free_bytes: u64) -> String {
         return "the done file is empty; it must contain the path of the result".into();
     }
     format!(
-        "the done file is empty because the disk of the results folder `{}` is full; free space on the node's disk, or \
-         raise the `sizeLimit` of the volume `results`",
+        "the done file is empty because the disk of the results folder `{}` is full; free space \
+         on the node's disk, or raise the `sizeLimit` of the volume `results`",
         dir.display()
     )
 }

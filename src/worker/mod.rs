@@ -393,7 +393,8 @@ mod tests {
         );
         assert_eq!(
             error.unwrap_err().to_string(),
-            "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE, NODE_NAME"
+            "not set in the environment: AGGREGATOR_URL, CLIENT_CERT, CLIENT_KEY, RESULT_TYPE, \
+             NODE_NAME"
         );
     }
 

@@ -281,13 +281,17 @@ mod tests {
         (suite, told)
     }
 
-    const LOG: &str = "Running Suite: Kubernetes e2e suite\n\nWill run 5 of 6741 specs\nSSSS•SS••SSS\n------------------------------\n\
-        • [FAILED] [0.251 seconds]\n[sig-node] Lease [It] lease API should be available [Conformance] [sig-node, Conformance]\n\
-        /test/e2e/common/node/lease.go:73\n------------------------------\n";
-    const VERBOSE: &str = "------------------------------\n[SynchronizedBeforeSuite]\n[SynchronizedBeforeSuite] PASSED [0.020 seconds]\n\
-        ------------------------------\n[sig-apps] Job should run [Conformance] [sig-apps, Conformance]\n/job.go:73\n  STEP: x\n• [4.058 seconds]\n\
-        ------------------------------\nSSSS\n------------------------------\n[sig-apps] Job hangs [sig-apps]\n/job.go:79\n  STEP: [x]\n\
-        \x20 ------------------------------\n  Automatically polling progress:\n    [sig-apps] Job hangs (Spec Runtime: 1m20.022s)\n";
+    const LOG: &str = "Running Suite: Kubernetes e2e suite\n\nWill run 5 of 6741 \
+         specs\nSSSS•SS••SSS\n------------------------------\n• [FAILED] [0.251 \
+         seconds]\n[sig-node] Lease [It] lease API should be available [Conformance] [sig-node, \
+         Conformance]\n/test/e2e/common/node/lease.go:73\n------------------------------\n";
+    const VERBOSE: &str = "------------------------------\n[SynchronizedBeforeSuite]\n[SynchronizedBeforeSuite] \
+         PASSED [0.020 seconds]\n------------------------------\n[sig-apps] Job should run \
+         [Conformance] [sig-apps, Conformance]\n/job.go:73\n  STEP: x\n• [4.058 \
+         seconds]\n------------------------------\nSSSS\n------------------------------\\
+         n[sig-apps] Job hangs [sig-apps]\n/job.go:79\n  STEP: [x]\n\x20 \
+         ------------------------------\n  Automatically polling progress:\n    [sig-apps] Job \
+         hangs (Spec Runtime: 1m20.022s)\n";
 
     #[test]
     fn tests_are_counted_however_the_log_is_split() {
@@ -330,15 +334,19 @@ mod tests {
     fn longest_running_parallel_test_is_reported() {
         let report = |process: u32, name: &str| {
             format!(
-                "  ------------------------------\n  Progress Report for Ginkgo Process #{process}\n  Automatically polling progress:\n    \
-                 {name} (Spec Runtime: 1m20.022s)\n      /pods.go:227\n  ------------------------------\n"
+                "  ------------------------------\n  Progress Report for Ginkgo Process \
+                 #{process}\n  Automatically polling progress:\n    {name} (Spec Runtime: \
+                 1m20.022s)\n      /pods.go:227\n  ------------------------------\n"
             )
         };
         // A repeated report of a finished test has no rule above it.
-        let again = "\n  Timeline >>\n  Automatically polling progress:\n    [sig-a] a hangs (Spec Runtime: 1m20.022s)\n";
+        let again = "\n  Timeline >>\n  Automatically polling progress:\n    [sig-a] a hangs \
+                     (Spec Runtime: 1m20.022s)\n";
         let log = format!(
-            "Will run 9 of 99 specs\nSSS\n{}{}------------------------------\n• [28.073 seconds]\n[sig-b] b [It] passes [sig-b]\n/b.go:1\n{}\
-             ------------------------------\n• [FAILED] [198.232 seconds]\n[sig-a] a [It] hangs [sig-a]\n/a.go:1\n{again}•",
+            "Will run 9 of 99 specs\nSSS\n{}{}------------------------------\n• [28.073 \
+             seconds]\n[sig-b] b [It] passes \
+             [sig-b]\n/b.go:1\n{}------------------------------\n• [FAILED] [198.232 \
+             seconds]\n[sig-a] a [It] hangs [sig-a]\n/a.go:1\n{again}•",
             report(2, "[sig-a] a hangs"),
             report(1, "[sig-c] c hangs"),
             report(2, "[sig-a] a hangs"),

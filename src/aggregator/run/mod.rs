@@ -568,7 +568,8 @@ impl State {
         slot.progress = Some(Arc::new(after));
         slot.limited = cut.then(|| {
             format!(
-                "its progress is shown in part: {share} bytes are kept for each result (`Limits.Progress.KeptBytes`)"
+                "its progress is shown in part: {share} bytes are kept for each result \
+                 (`Limits.Progress.KeptBytes`)"
             )
         });
         wake(&mut self.onlookers);
@@ -788,10 +789,13 @@ impl Slot {
             let seconds = quiet.as_secs();
             match self.heard {
                 None => format!(
-                    "the worker has not been heard from in the {seconds} s since the plugin was started: its image may not be there yet, it cannot reach the aggregator (DNS, network policy, firewall), or its version sends no heartbeats"
+                    "the worker has not been heard from in the {seconds} s since the plugin was \
+                     started: its image may not be there yet, it cannot reach the aggregator \
+                     (DNS, network policy, firewall), or its version sends no heartbeats"
                 ),
                 Some(_) => format!(
-                    "the worker was last heard from {seconds} s ago: its node or the network to it may be down, or its version sends no heartbeats"
+                    "the worker was last heard from {seconds} s ago: its node or the network to \
+                     it may be down, or its version sends no heartbeats"
                 ),
             }
         })

@@ -268,7 +268,8 @@ impl Disk {
             if let Some(unit) = Space([bytes.min(left), inodes]).short_of(others.plus(more)) {
                 let (share, unit) = (held.share.0[unit], UNITS[unit]);
                 return Err(Refusal::Full(format!(
-                    "its share is {share} {unit}, and other results may need the rest (`Limits.Run.Bytes`)"
+                    "its share is {share} {unit}, and other results may need the rest \
+                     (`Limits.Run.Bytes`)"
                 )));
             }
         }

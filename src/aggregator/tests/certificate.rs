@@ -88,7 +88,8 @@ fn ask(running: &Running<'_>, line: &str, headers: &str, body: &str) -> (u16, St
     let mut connection = Connection::guest(&authority, running.address).unwrap();
     let length = body.len();
     let head = format!(
-        "{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+        "{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: \
+         {length}\r\n{headers}\r\n"
     );
     connection.write(head.as_bytes());
     connection.write(body.as_bytes());

@@ -176,8 +176,8 @@ fn upload(number: usize, access: &Access, place: &Place, events: &Sender<()>) {
             continue;
         };
         let head = format!(
-            "PUT /api/v1/results/by-node/n{number}/p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{headers}\
-             Content-Length: {}\r\n\r\n",
+            "PUT /api/v1/results/by-node/n{number}/p HTTP/1.1\r\nHost: a\r\nConnection: \
+             close\r\n{headers}Content-Length: {}\r\n\r\n",
             body.len()
         );
         connection.write(head.as_bytes());
@@ -260,8 +260,8 @@ fn no_part_of_a_refused_result_counts_after_a_kill() {
             scope.spawn(|| {
                 let mut connection = Connection::open(&access, address).unwrap();
                 let head = format!(
-                    "PUT /api/v1/results/by-node/n0/p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
-                     Content-Type: application/gzip\r\nContent-Length: {}\r\n\r\n",
+                    "PUT /api/v1/results/by-node/n0/p HTTP/1.1\r\nHost: a\r\nConnection: \
+                     close\r\nContent-Type: application/gzip\r\nContent-Length: {}\r\n\r\n",
                     body.len()
                 );
                 connection.write(head.as_bytes());

@@ -226,7 +226,8 @@ fn connect(port: u16) -> TcpStream {
         if let Ok(mut socket) = TcpStream::connect(("127.0.0.1", port)) {
             let body = r#"{"msg":"hi","total":3}"#;
             let head = format!(
-                "POST /progress HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                "POST /progress HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: \
+                 {}\r\n\r\n",
                 body.len()
             );
             socket.write_all((head + body).as_bytes()).unwrap();

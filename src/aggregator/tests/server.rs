@@ -138,7 +138,8 @@ impl Running<'_> {
     ) -> (u16, String) {
         let mut connection = self.connect(plugin);
         let head = format!(
-            "{start} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n{headers}\r\n",
+            "{start} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: \
+             {}\r\n{headers}\r\n",
             body.len()
         );
         connection.write(head.as_bytes());

@@ -720,8 +720,8 @@ fn killed_run_resumes() {
         scratch.tree(),
         [
             // The fixture shows the beginning of a file.
-            "plugins/p/errors/failed/error.json={\"error\":\"Plugin timeout while waiting for results so there are no \
-             results. Check pod logs or other ",
+            "plugins/p/errors/failed/error.json={\"error\":\"Plugin timeout while waiting for \
+             results so there are no results. Check pod logs or other ",
             "plugins/p/results/accepted/f=1",
             "plugins/p/results/replaced/f=2",
             "plugins/p/results/unacknowledged/f=3",

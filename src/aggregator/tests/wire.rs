@@ -215,7 +215,8 @@ fn refusals_precede_the_body_with_expect_continue() {
         let ask = |path: &str, length: u64| {
             let mut connection = running.connect("p");
             let head = format!(
-                "PUT {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n\r\n"
+                "PUT {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: \
+                 {length}\r\n\r\n"
             );
             connection.write(head.as_bytes());
             connection.answer().0
@@ -403,7 +404,13 @@ fn full_disk_is_reported_and_recovers() {
     // The disk fills up during the body.
     serving(&mount.join("run"), &ids, settings(), |running| {
         let mut connection = running.connect("p");
-        connection.write(format!("{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n180000\r\n").as_bytes());
+        connection.write(
+            format!(
+                "{path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: \
+                 chunked\r\n\r\n180000\r\n"
+            )
+            .as_bytes(),
+        );
         connection.write(&body);
         connection.write(b"\r\n0\r\n\r\n");
         let (status, text) = connection.answer();

@@ -247,7 +247,8 @@ impl Destination<'_> {
         if is_escaped || own_name != name {
             let (from, own_name) = (show(&entry.name), own_name.display());
             self.warn(&format!(
-                "`{from}` in an archive was renamed to `{own_name}`: this system does not allow its name"
+                "`{from}` in an archive was renamed to `{own_name}`: this system does not allow \
+                 its name"
             ));
         }
         let mut sha256 = Context::new(&SHA256);

@@ -234,7 +234,8 @@ mod tests {
     #[test]
     fn plain_head_is_parsed() {
         let head = check(
-            "PUT /a%20b?x=1?2 HTTP/1.1\r\nHost: h\r\nX-Name:  some value \r\nContent-Length: 12\r\n\r\n",
+            "PUT /a%20b?x=1?2 HTTP/1.1\r\nHost: h\r\nX-Name:  some value \r\nContent-Length: \
+             12\r\n\r\n",
         )
         .unwrap();
         assert_eq!(

@@ -195,7 +195,8 @@ impl Server {
             listen(address).and_then(|listener| sys::listen(&listener, BACKLOG).map(|()| listener));
         let listener = listening.map_err(|error| match error.kind() {
             io::ErrorKind::AddrInUse => anyhow!(
-                "cannot listen at `{address}`: the port is taken; stop what listens there or choose another"
+                "cannot listen at `{address}`: the port is taken; stop what listens there or \
+                 choose another"
             ),
             _ => anyhow::Error::new(error).context(format!("cannot listen at `{address}`")),
         })?;

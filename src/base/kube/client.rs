@@ -588,8 +588,8 @@ fn distrust(error: &rustls::Error) -> String {
     use rustls::{AlertDescription, CertificateError, Error as E};
     let hint = match error {
         E::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            "; its authority is not the one in the kubeconfig (`certificate-authority-data` or `certificate-authority`), \
-             or, if that names none, not one that this machine trusts"
+            "; its authority is not the one in the kubeconfig (`certificate-authority-data` or \
+             `certificate-authority`), or, if that names none, not one that this machine trusts"
         }
         E::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

@@ -14,7 +14,8 @@ use crate::json::json;
 
 /// Aggregated discovery if the server supports it, else the plain list of groups.
 const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
-                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json";
+                      application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
+                      application/json";
 
 /// All kinds of objects on a server.
 #[derive(Debug, Clone, Default)]

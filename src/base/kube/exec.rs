@@ -133,8 +133,9 @@ impl Client {
         };
         let key = BASE64_STANDARD.encode(random::<16>()?);
         let mut head = format!(
-            "GET {}{} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\nSec-WebSocket-Protocol: {}\r\n",
+            "GET {}{} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: \
+             websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: \
+             {key}\r\nSec-WebSocket-Protocol: {}\r\n",
             self.uri().path().trim_end_matches('/'),
             request.target(),
             self.uri()
@@ -185,7 +186,8 @@ impl Client {
             || !CHANNELS.contains(&header("sec-websocket-protocol"))
         {
             return Err(anyhow!(
-                "`{}`: the server supports none of the protocols {} over WebSocket (Kubernetes 1.30 and later do)",
+                "`{}`: the server supports none of the protocols {} over WebSocket (Kubernetes \
+                 1.30 and later do)",
                 socket.what,
                 CHANNELS.join(", ")
             )
@@ -521,8 +523,8 @@ mod tests {
                 .find_map(|line| line.strip_prefix("Sec-WebSocket-Key: "))
                 .unwrap();
             let answer = format!(
-                "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: {}\r\n\
-                 Sec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
+                "HTTP/1.1 101 Switching Protocols\r\nSec-WebSocket-Accept: \
+                 {}\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n",
                 accepted(key)
             );
             socket.write_all(answer.as_bytes()).unwrap();

@@ -93,13 +93,14 @@ impl Config {
             found => found,
         };
         let mut config = found.with_context(|| match &*files.sources() {
-            "" => {
-                "no cluster configured: there is no `~/.kube/config`, and this is not a pod; set KUBECONFIG or pass \
-                 `--kubeconfig`; `run --local` needs no cluster"
-                    .to_owned()
-            }
+            "" => "no cluster configured: there is no `~/.kube/config`, and this is not a pod; \
+                   set KUBECONFIG or pass `--kubeconfig`; `run --local` needs no cluster"
+                .to_owned(),
             sources => {
-                format!("no cluster configured: the kubeconfig `{sources}` has no clusters, contexts and users")
+                format!(
+                    "no cluster configured: the kubeconfig `{sources}` has no clusters, contexts \
+                     and users"
+                )
             }
         })?;
         config.as_user.clone_from(&options.as_user);
@@ -145,7 +146,8 @@ impl Config {
         let mut weaknesses = Vec::new();
         if matches!(self.trust, Trust::Anybody) && uri.scheme_str() == Some("https") {
             weaknesses.push(
-                "insecure-skip-tls-verify: anybody can pose as the API server; set certificate-authority",
+                "insecure-skip-tls-verify: anybody can pose as the API server; set \
+                 certificate-authority",
             );
         }
         if plain && !matches!(self.credential, Credential::None) {
@@ -218,7 +220,8 @@ impl Files {
         let contexts = || self.names("contexts").join(", ");
         let (place, name) = match (&options.context, self.current()) {
             (Some(name), _) if self.0.is_empty() => bail!(
-                "`--context {name}`: there is no kubeconfig that could have it; name one with `--kubeconfig`"
+                "`--context {name}`: there is no kubeconfig that could have it; name one with \
+                 `--kubeconfig`"
             ),
             (Some(name), _) => ("`--context`".to_owned(), name.as_str()),
             (None, Some((file, name))) => (
@@ -461,7 +464,8 @@ fn read_user(user: &Entry<'_>, cluster: &Entry<'_>, config: &mut Config) -> Resu
     }
     if let Some(provider) = user.value["auth-provider"]["name"].as_str() {
         bail!(
-            "auth-provider `{provider}`: Kubernetes removed these in 1.26; have your cloud's tool write an `exec` entry instead"
+            "auth-provider `{provider}`: Kubernetes removed these in 1.26; have your cloud's tool \
+             write an `exec` entry instead"
         );
     }
     let token_file = user.path("tokenFile")?;
@@ -583,7 +587,8 @@ fn in_cluster(account: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Resu
     let token = account.join("token");
     ensure!(
         token.exists(),
-        "this pod has no account for the API server: `{}` does not exist; check `automountServiceAccountToken`",
+        "this pod has no account for the API server: `{}` does not exist; check \
+         `automountServiceAccountToken`",
         token.display()
     );
     let path = account.join("ca.crt");

@@ -403,8 +403,8 @@ mod tests {
         );
         check(
             Request::list(&Resource::PODS, "ns", &Selector::name("p")).watch("7", 290),
-            "GET /api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp&watch=true&allowWatchBookmarks=true\
-             &resourceVersion=7&timeoutSeconds=290",
+            "GET /api/v1/namespaces/ns/pods?fieldSelector=metadata.name%3Dp&watch=true&\
+             allowWatchBookmarks=true&resourceVersion=7&timeoutSeconds=290",
         );
         check(
             Request::create(&Resource::NAMESPACES, "", &json!({})).dry_run(),

@@ -18,9 +18,9 @@ impl Folder {
 
 fn text(cluster: &str, user: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: x\n\
-         contexts: [{{name: x, context: {{cluster: c, user: u, namespace: space}}}}]\n\
-         clusters: [{{name: c, cluster: {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
+        "apiVersion: v1\nkind: Config\ncurrent-context: x\ncontexts: [{{name: x, context: \
+         {{cluster: c, user: u, namespace: space}}}}]\nclusters: [{{name: c, cluster: \
+         {{{cluster}}}}}]\nusers: [{{name: u, user: {{{user}}}}}]\n"
     )
 }
 
@@ -326,12 +326,13 @@ fn kubeconfig_files_are_merged_and_the_first_value_wins() {
     std::fs::create_dir(folder.0.join("sub")).unwrap();
     folder.write(
         "sub/second",
-        "current-context: x\nclusters: [{name: c, cluster: {server: 'http://second'}}]\n\
-         contexts: [{name: x, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {tokenFile: token}}]",
+        "current-context: x\nclusters: [{name: c, cluster: {server: 'http://second'}}]\ncontexts: \
+         [{name: x, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {tokenFile: token}}]",
     );
     folder.write(
         "third",
-        "current-context: other\ncontexts: [{name: other, context: {cluster: c}}, {name: x, context: {}}]",
+        "current-context: other\ncontexts: [{name: other, context: {cluster: c}}, {name: x, \
+         context: {}}]",
     );
     let list = ["first", "missing", "empty", "sub/second", "third"].map(|name| folder.0.join(name));
     let list = std::env::join_paths(list).unwrap().into_string().unwrap();
@@ -429,7 +430,8 @@ fn credential_program_receives_the_cluster_on_request() {
                    extensions: [{name: client.authentication.k8s.io/exec, extension: {a: 1}}]";
     let program = |more: &str| {
         let user = format!(
-            "exec: {{command: bin/c, apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never{more}}}"
+            "exec: {{command: bin/c, apiVersion: client.authentication.k8s.io/v1, \
+             interactiveMode: Never{more}}}"
         );
         let path = folder.write("config", &text(cluster, &user));
         match Config::load(&Options {

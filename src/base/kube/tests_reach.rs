@@ -228,7 +228,8 @@ fn client_certificates_work_with_any_form_of_key() {
     )
     .unwrap();
     openssl(
-        "x509 -req -in request -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -extfile v3 -out client.pem",
+        "x509 -req -in request -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -extfile v3 -out \
+         client.pem",
     );
     let identity = Identity::default();
     identity

@@ -131,7 +131,8 @@ impl Reference {
         };
         if !repository.split('/').all(part) {
             bail!(
-                "image `{text}`: `{repository}` is not a valid repository name; use lower-case letters, digits, `.`, `_`, `-`, `/`"
+                "image `{text}`: `{repository}` is not a valid repository name; use lower-case \
+                 letters, digits, `.`, `_`, `-`, `/`"
             );
         }
         let tagged = |tag: &String| {

@@ -26,8 +26,10 @@ use crate::retry::{Attempts, Backoff, LeastRate, TRANSFER};
 use crate::{dial::Dialer, json, small, stop::Stop, tls, visible::short};
 
 /// Every supported kind of manifest.
-const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
-    application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, \
+                         application/vnd.oci.image.manifest.v1+json, \
+                         application/vnd.docker.distribution.manifest.list.v2+json, \
+                         application/vnd.docker.distribution.manifest.v2+json";
 /// Media type of a blob.
 const BINARY: &str = "application/octet-stream";
 /// Bytes of a piece; larger blobs are uploaded in pieces that are retried individually.
@@ -434,7 +436,8 @@ impl Client {
         if scheme.eq_ignore_ascii_case("basic") {
             let Some(Credential::Password(user, password)) = credential else {
                 bail!(Final(format!(
-                    "registry `{registry}` requires a user and password; set them with `docker login {registry}` or in config.json"
+                    "registry `{registry}` requires a user and password; set them with `docker \
+                     login {registry}` or in config.json"
                 )));
             };
             return Ok(basic(&user, &password));
@@ -459,8 +462,8 @@ impl Client {
                 || realm
                     .get(..6)
                     .is_some_and(|scheme| scheme.eq_ignore_ascii_case("https:")),
-            "registry `{registry}` asks to get tokens from `{}`, which is not encrypted: no credentials were sent; \
-             its operator has to configure a realm with https",
+            "registry `{registry}` asks to get tokens from `{}`, which is not encrypted: no \
+             credentials were sent; its operator has to configure a realm with https",
             short(realm)
         );
         let scope = format!(
@@ -609,7 +612,8 @@ fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
         .or_else(|| document["errors"][0]["code"].as_str());
     let why = match (status, said) {
         (StatusCode::UNAUTHORIZED, said) => format!(
-            "`{url}`: {status}: {}; use an account with access, by `docker login` or in config.json",
+            "`{url}`: {status}: {}; use an account with access, by `docker login` or in \
+             config.json",
             said.unwrap_or("not allowed")
         ),
         (_, Some(said)) => format!("`{url}`: {status}: {said}"),
@@ -853,8 +857,8 @@ mod hostile_tests {
                 _ => "206 Partial Content",
             };
             let answer = format!(
-                "HTTP/1.1 {status}\r\nContent-Range: bytes {from}-314572799/314572800\r\n\
-                 Content-Length: {}\r\nConnection: close\r\n\r\nx",
+                "HTTP/1.1 {status}\r\nContent-Range: bytes \
+                 {from}-314572799/314572800\r\nContent-Length: {}\r\nConnection: close\r\n\r\nx",
                 314_572_800 - from
             );
             let _ = (&connection).write_all(answer.as_bytes());

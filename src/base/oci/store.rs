@@ -43,7 +43,8 @@ impl Platform {
             let is_one = !os.is_empty() && !arch.is_empty() && !arch.contains('/') && part != "all";
             ensure!(
                 is_one,
-                "`{part}` is not a platform; write linux/amd64, linux/arm64, both with a comma, or all"
+                "`{part}` is not a platform; write linux/amd64, linux/arm64, both with a comma, \
+                 or all"
             );
             Ok(format!("{os}/{arch}"))
         };
@@ -615,7 +616,10 @@ pub fn read_archive(path: &Path, store: &Store) -> Result<Vec<Stored>> {
         }
     }
     let index = index.with_context(|| {
-        format!("`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… oci-archive:…` converts docker's old format")
+        format!(
+            "`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… \
+             oci-archive:…` converts docker's old format"
+        )
     })?;
     let mut images = Vec::new();
     for entry in items(&index["manifests"]) {

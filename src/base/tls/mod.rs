@@ -38,12 +38,14 @@ pub fn explained(mut error: ureq::Error) -> anyhow::Error {
     }
     let remedy = match tls_error(&error) {
         Some(Error::InvalidCertificate(UnknownIssuer)) => {
-            "the server's certificate is signed by an unknown authority; set SSL_CERT_FILE to a PEM file with that authority"
+            "the server's certificate is signed by an unknown authority; set SSL_CERT_FILE to a \
+             PEM file with that authority"
         }
         Some(Error::InvalidMessage(_)) => "the server does not speak TLS",
         // An error of a crate below rustls, whose message is only this name.
         Some(why) if why.to_string().contains("CaUsedAsEndEntity") => {
-            "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` makes it; give the server one with `basicConstraints=CA:FALSE`"
+            "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` \
+             makes it; give the server one with `basicConstraints=CA:FALSE`"
         }
         _ => return error.into(),
     };

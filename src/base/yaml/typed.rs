@@ -611,7 +611,8 @@ mod tests {
         let error = read::<Strict>("x", &document("\nlimti: 1").unwrap()).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "line 2, column 8: `x.limti` is not a setting; did you mean `limit`?; valid keys are limit and time"
+            "line 2, column 8: `x.limti` is not a setting; did you mean `limit`?; valid keys are \
+             limit and time"
         );
 
         #[derive(Default, Deserialize)]

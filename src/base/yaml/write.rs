@@ -299,8 +299,9 @@ mod tests {
             "indented": "  x\ny",
             "nothing": null,
         });
-        let expected = "a: \"true\"\nb:\n  list:\n  - a: \"n\"\n    x: 1\n  - - p\n    - []\n  - {}\nindented: |2-\n    x\n  y\n\
-            keep: |+\n  x\n\nnothing: null\nstrip: |-\n  x\n  y\ntext: |\n  one\n   two\n\n  three\n";
+        let expected = "a: \"true\"\nb:\n  list:\n  - a: \"n\"\n    x: 1\n  - - p\n    - []\n  - \
+                        {}\nindented: |2-\n    x\n  y\nkeep: |+\n  x\n\nnothing: null\nstrip: \
+                        |-\n  x\n  y\ntext: |\n  one\n   two\n\n  three\n";
         assert_eq!(write(&value), expected);
         assert_eq!(parse(expected).unwrap(), value);
     }

@@ -655,7 +655,12 @@ mod tests {
     #[test]
     fn rules_add_to_the_built_in_ones() {
         let mut rules = Redaction::default();
-        rules.add("env: [^PIN$]\ntext: ['card=\\d+']\nfields:\n- {kind: ConfigMap, path: data.*}\n- {kind: Pod, path: spec.hosts.1}\n").unwrap();
+        rules
+            .add(
+                "env: [^PIN$]\ntext: ['card=\\d+']\nfields:\n- {kind: ConfigMap, path: data.*}\n- \
+                 {kind: Pod, path: spec.hosts.1}\n",
+            )
+            .unwrap();
         let redactor = Redactor::new(&rules).unwrap().unwrap();
         let mut map = json!({"data": {"a": "b"}, "other": "card=12"});
         redactor.object(&Resource::CONFIG_MAPS, &mut map);
@@ -852,7 +857,8 @@ mod tests {
             (
                 "a.yaml",
                 format!(
-                    "k: |\n  inner:\n    - password: {S}\nenv: [{{name: A_PASSWORD, value: {S}}}]\n"
+                    "k: |\n  inner:\n    - password: {S}\nenv: [{{name: A_PASSWORD, value: \
+                     {S}}}]\n"
                 ),
                 "inner",
             ),

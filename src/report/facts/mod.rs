@@ -312,7 +312,8 @@ impl FactTables {
     fn any(&self) -> Result<Vec<&Table>> {
         ensure!(
             !self.tables.is_empty(),
-            "the archive has no facts of nodes; `sonobuoy run -p host-facts` gathers them, as do `network` and `systemd-logs`"
+            "the archive has no facts of nodes; `sonobuoy run -p host-facts` gathers them, as do \
+             `network` and `systemd-logs`"
         );
         Ok(self.tables.values().collect())
     }

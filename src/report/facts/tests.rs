@@ -128,9 +128,10 @@ fn connectivity_and_logs_are_tables() {
             node,
             "results/x/network.yaml",
             &format!(
-                "name: network\nstatus: {status}\nitems:\n- name: dns\n  status: passed\n  details:\n    servers:\n    \
-                 - latency_ms: 1.5\n    - latency_ms: 2.5\n- name: api\n  status: passed\n  details:\n    connect_ms: {connect}\n    \
-                 handshake_ms: 2\n- name: clock\n  status: {status}\n  details:\n    offset_seconds: {offset}\n"
+                "name: network\nstatus: {status}\nitems:\n- name: dns\n  status: passed\n  \
+                 details:\n    servers:\n    - latency_ms: 1.5\n    - latency_ms: 2.5\n- name: \
+                 api\n  status: passed\n  details:\n    connect_ms: {connect}\n    handshake_ms: \
+                 2\n- name: clock\n  status: {status}\n  details:\n    offset_seconds: {offset}\n"
             ),
         );
         see(
@@ -139,10 +140,11 @@ fn connectivity_and_logs_are_tables() {
             node,
             "results/x/systemd-logs/log-summary.yaml",
             &format!(
-                "name: log-summary\nstatus: passed\ndetails:\n  entries: 1000\n  priorities:\n    err: {errors}\nitems:\n\
-                 - name: trouble\n  status: passed\n  items:\n  - name: oom-kill\n    status: {}\n\
-                 - name: units-with-errors\n  status: passed\n  items:\n  - name: a.service\n    status: passed\n    \
-                 details:\n      errors: {errors}\n",
+                "name: log-summary\nstatus: passed\ndetails:\n  entries: 1000\n  priorities:\n    \
+                 err: {errors}\nitems:\n- name: trouble\n  status: passed\n  items:\n  - name: \
+                 oom-kill\n    status: {}\n- name: units-with-errors\n  status: passed\n  \
+                 items:\n  - name: a.service\n    status: passed\n    details:\n      errors: \
+                 {errors}\n",
                 if errors > 800 { FAILED } else { "passed" }
             ),
         );
@@ -150,7 +152,8 @@ fn connectivity_and_logs_are_tables() {
     facts.complete();
     let text = text(&facts);
     for line in [
-        "What the nodes reach, and how fast (network)\n\nNODE  FAILED   DNS     API         AGGREGATOR  CLOCK\n",
+        "What the nodes reach, and how fast (network)\n\nNODE  FAILED   DNS     API         \
+         AGGREGATOR  CLOCK\n",
         "\nn3    clock *  2.5 ms  402.0 ms *  -           +341.2 s *\n",
         "\nAPI: median 4.0 ms, highest 402.0 ms (n3)\n",
         "\nClock: median 0 s, furthest +341.2 s (n3)\n",

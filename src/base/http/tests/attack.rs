@@ -764,7 +764,8 @@ fn taken_port_is_reported_at_once() {
     assert_eq!(
         error,
         format!(
-            "cannot listen at `{address}`: the port is taken; stop what listens there or choose another"
+            "cannot listen at `{address}`: the port is taken; stop what listens there or choose \
+             another"
         )
     );
     let error = format!("{:#}", Server::bind("no port").err().unwrap());
