@@ -4,7 +4,8 @@
 //! so the decision uses the run's objects: its settings grant all permissions, so that it creates a
 //! namespace; its oldest object is about as old as the namespace; and the same program created
 //! both, according to the server. In any other namespace, only the objects of the run are deleted.
-//! Waiting uses watches; one thread ends them at the time limit.
+//! Nobody reads the results of a removed run, so its pods get little time to end. Waiting uses
+//! watches; one thread ends them at the time limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -24,6 +25,10 @@ const NAMESPACE: &str = "namespace";
 const E2E: &str = "e2e-framework,e2e-run";
 /// Maximum time between the creation of a namespace and of the run's objects in it.
 const AT_ONCE: Duration = Duration::from_secs(120);
+/// Time for the pods of a removed run to end. The namespace controller first looks for what is left
+/// 5 s after the deletion of a namespace; if it finds pods then, it looks again only after half of
+/// the grace period in their specs.
+const POD_GRACE: Duration = Duration::from_secs(2);
 
 /// Scope of a removal.
 pub(crate) struct Removal {
@@ -89,6 +94,9 @@ impl Removal {
             log::warn!("{}", self.why_kept(&run));
             work.empty(&run);
         } else {
+            if !run.is_absent {
+                work.end_pods(&self.namespace);
+            }
             work.namespace(
                 &self.namespace,
                 format!("Namespace \"{}\" has been deleted", self.namespace),
@@ -177,6 +185,18 @@ impl RemovalInProgress<'_> {
         );
     }
 
+    /// Ends the pods of the run before their namespace is deleted, which would give them the time
+    /// in their specs. First the objects that would replace the pods.
+    fn end_pods(&self, namespace: &str) {
+        let selector = Selector::labels(SELECTOR);
+        for resource in [Resource::DAEMON_SETS, Resource::PODS] {
+            let request = Request::delete_collection(&resource, namespace, &selector);
+            if let Err(error) = self.client.send(&self.dry(request.grace_period(POD_GRACE))) {
+                log::debug!("the namespace takes its {} along: {error}", resource.plural);
+            }
+        }
+    }
+
     fn await_end(
         &mut self,
         resource: Resource,
@@ -252,7 +272,10 @@ impl RemovalInProgress<'_> {
                     .map(|object| object.name().to_owned())
                     .collect();
                 if !found.is_empty() {
-                    let request = Request::delete_collection(resource, namespace, &selector);
+                    let mut request = Request::delete_collection(resource, namespace, &selector);
+                    if *resource == Resource::PODS {
+                        request = request.grace_period(POD_GRACE);
+                    }
                     self.client.send(&self.dry(request))?;
                 }
                 Ok(!found.is_empty())

@@ -102,13 +102,9 @@ impl Driver for ClusterDriver<'_> {
         } else {
             DAEMON_SET_GRACE
         };
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace.as_secs(), "propagationPolicy": "Background",
-        });
         let (resource, namespace) = (resource(&launch), &self.config.namespace);
-        let mut request = Request::delete_collection(resource, namespace, &launch.selector());
-        request.body = Some(options.to_string().into_bytes());
-        self.client.send(&request)?;
+        let request = Request::delete_collection(resource, namespace, &launch.selector());
+        self.client.send(&request.grace_period(grace))?;
         if self.audience.is_some() {
             return Ok(());
         }

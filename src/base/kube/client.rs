@@ -18,7 +18,7 @@ use super::kubeconfig::Config;
 use super::request::{Headers, Method, Object as _, Request, Resource};
 use crate::clock;
 use crate::dial::{Dialer, Stream};
-use crate::json::{self, json};
+use crate::json;
 use crate::lock;
 use crate::proxy::{self, Proxy};
 use crate::retry::{self, Backoff};
@@ -242,12 +242,9 @@ impl Client {
         namespace: &str,
         object: &Value,
     ) -> Result<(), Error> {
-        let mut request = Request::delete(resource, namespace, object.name());
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
-            "preconditions": {"uid": object["metadata"]["uid"]},
-        });
-        request.body = Some(options.to_string().into_bytes());
+        let request = Request::delete(resource, namespace, object.name())
+            .grace_period(Duration::ZERO)
+            .only_uid(&object["metadata"]["uid"]);
         self.remove(&request)
     }
 
