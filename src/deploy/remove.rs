@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::apply::delays;
 use super::manifest;
+use crate::driver::POD_GRACE;
 use crate::names::{self, SELECTOR};
 use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
 use base::{Joined as _, clock, logger, yaml};
@@ -25,11 +26,6 @@ const NAMESPACE: &str = "namespace";
 const E2E: &str = "e2e-framework,e2e-run";
 /// Maximum time between the creation of a namespace and of the run's objects in it.
 const AT_ONCE: Duration = Duration::from_secs(120);
-/// Time for the pods of a removed run to end. The namespace controller first looks for what is left
-/// 5 s after the deletion of a namespace; if it finds pods then, it looks again only after half of
-/// the grace period in their specs.
-const POD_GRACE: Duration = Duration::from_secs(2);
-
 /// Scope of a removal.
 pub(crate) struct Removal {
     /// Namespace of the run.
@@ -186,14 +182,12 @@ impl RemovalInProgress<'_> {
     }
 
     /// Ends the pods of the run before their namespace is deleted, which would give them the time
-    /// in their specs. First the objects that would replace the pods.
+    /// in their specs.
     fn end_pods(&self, namespace: &str) {
         let selector = Selector::labels(SELECTOR);
-        for resource in [Resource::DAEMON_SETS, Resource::PODS] {
-            let request = Request::delete_collection(&resource, namespace, &selector);
-            if let Err(error) = self.client.send(&self.dry(request.grace_period(POD_GRACE))) {
-                log::debug!("the namespace takes its {} along: {error}", resource.plural);
-            }
+        let request = Request::delete_collection(&Resource::PODS, namespace, &selector);
+        if let Err(error) = self.client.send(&self.dry(request.grace_period(POD_GRACE))) {
+            log::debug!("the pods end with their namespace: {error}");
         }
     }
 
@@ -219,10 +213,11 @@ impl RemovalInProgress<'_> {
         let Removal {
             namespace, rbac, ..
         } = self.removal;
-        // First the objects that start pods, last those that pods use.
+        // First the pods, since the deletion of a DaemonSet would give its pods the time in their
+        // specs; one that its controller replaces meanwhile is deleted with it. Last what pods use.
         for resource in [
-            Resource::DAEMON_SETS,
             Resource::PODS,
+            Resource::DAEMON_SETS,
             Resource::CONFIG_MAPS,
             Resource::SECRETS,
             Resource::ROLE_BINDINGS,
