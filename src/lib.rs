@@ -81,9 +81,9 @@
 //! | the live display of runs and transfers | `progress_view` |
 //! | the run's authority and its certificates | `backplane` |
 //! | names of objects in a cluster / paths in an archive | `names` / `layout` |
-//! | the Kubernetes API | [`base::kube`] |
-//! | images, registries, image archives | [`base::oci`] |
-//! | the HTTPS server | [`base::http`] |
+//! | the Kubernetes API | [`kube`] |
+//! | images, registries, image archives | [`oci`] |
+//! | the HTTPS server | [`http`] |
 //! | XML as a stream | [`base::xml`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
 //! | making untrusted text safe to show | [`base::visible`] |
@@ -120,38 +120,12 @@
 
 mod cli;
 
-mod aggregator;
-#[path = "../tests/support/aggregator.rs"]
-mod aggregator_alone;
-#[cfg(test)]
-#[path = "../tests/support/api_server/mod.rs"]
-#[allow(unreachable_pub, reason = "the black-box tests share it")]
-mod api_server;
-mod backplane;
-mod certify;
-mod config;
 mod deploy;
 mod doctor;
-mod driver;
-#[cfg(target_os = "linux")]
-mod gather;
-mod health;
 mod image;
-mod item;
-mod layout;
-mod names;
-mod nodes;
 mod pipeline;
-mod plugin;
-mod process;
 mod progress_view;
-mod query;
-mod remedies;
 mod remote;
-mod report;
-mod status;
-mod verdict;
-mod worker;
 
 #[doc(hidden)]
 pub use cli::commands;
@@ -160,17 +134,19 @@ pub use cli::run;
 /// For benchmarks and black-box tests that need the aggregator alone, without a run around it.
 #[doc(hidden)]
 pub mod outside {
-    pub use crate::aggregator_alone::{serve_alone, serve_certifying, serve_shared};
-    pub use crate::backplane::{Authority, Identity, SigningRequest, server_config};
     pub use base::archive::{Packed, pack_file};
-    pub use base::http::Limits;
+    pub use http::Limits;
+    pub use run::alone::{serve_alone, serve_certifying, serve_shared};
+    pub use run::backplane::{Authority, Identity, SigningRequest, server_config};
 }
 
 /// What the fuzzers under `fuzz/` call.
-#[cfg(any(fuzzing, test))]
+#[cfg(fuzzing)]
 pub mod fuzzing {
-    pub use crate::aggregator::tests::fuzz::{journal, progress};
-    pub use crate::process::{fuzz_file as file, fuzz_tree as tree};
-    #[cfg(fuzzing)]
     pub use base::fuzzing::*;
+    pub use http::consistent as http;
+    pub use kube::fuzz::{frames, kubeconfig};
+    pub use oci::fuzz::consistent as registry;
+    pub use run::fuzzing::*;
+    pub use yaml::fuzz::consistent as yaml;
 }

@@ -272,7 +272,7 @@ fn imports_are_parsed() {
         ["kube", "clock", "http", "stop", "logger"]
     );
     assert_eq!(
-        imports("use base::kube; some::base::no; database::no()", "base::"),
+        imports("use kube; some::base::no; database::no()", "base::"),
         ["kube"]
     );
 }

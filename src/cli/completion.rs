@@ -20,10 +20,9 @@ use clap::{Arg, Command};
 use super::flag::Args;
 use super::{output, table, usage};
 use crate::deploy::CHECKS;
-use crate::plugin::{Installed, RESERVED, builtin, focus::Mode};
-use crate::report;
-use base::kube::{Client, Config, Options, Resource, Selector};
 use base::stop::Stop;
+use kube::{Client, Config, Options, Resource, Selector};
+use model::plugin::{Installed, RESERVED, builtin, focus::Mode};
 
 const CALL: &str = "__complete";
 /// The name by which kubectl asks for candidates.

@@ -20,12 +20,12 @@ use serde_json::Value;
 
 use super::flag::Args;
 use crate::progress_view::{self, Board, ProgressOutput};
-use crate::report::markdown_text;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::visible::{self, Visible};
 use base::workflow::{self, CommandBreaker};
-use base::{clock, live, lock, logger, temp, yaml};
+use base::{clock, live, lock, logger, temp};
+use report::markdown_text;
 
 /// Values of `--output`.
 pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];

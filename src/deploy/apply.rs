@@ -12,11 +12,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::remote::state;
-use crate::{names, status};
-use base::kube::{
-    self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector,
-};
-use base::{Joined as _, logger, visible, yaml};
+use base::{Joined as _, logger, visible};
+use kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
+use model::{names, status};
 
 /// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] = [

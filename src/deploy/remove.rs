@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use super::apply::delays;
 use super::manifest;
-use crate::names::{self, SELECTOR};
-use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
-use base::{Joined as _, clock, logger, yaml};
+use base::{Joined as _, clock, logger};
+use kube::{Client, Error, Event, Object, Request, Resource, Selector};
+use model::names::{self, SELECTOR};
 
 /// Kind of namespaces in the log.
 const NAMESPACE: &str = "namespace";

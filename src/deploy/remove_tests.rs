@@ -2,10 +2,10 @@
 //! deletion.
 
 use super::*;
-use crate::api_server::{ApiServer, Fault};
 use base::json::json;
-use base::kube::Config;
 use base::stop::Stop;
+use fake_api_server::{ApiServer, Fault};
+use kube::Config;
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -17,9 +17,10 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use crate::deploy::Preflight;
-use crate::plugin::{self, Definition};
-use crate::{config, driver, names};
-use base::kube::{Client, Object as _, Resource};
+use kube::{Client, Object as _, Resource};
+use model::plugin::{self, Definition};
+use model::{config, names};
+use run::driver;
 
 use trial_namespace::TrialNamespace;
 

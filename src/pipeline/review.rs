@@ -12,16 +12,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-use crate::aggregator::{Holder, ReviewError, Reviewer};
-use crate::backplane::random;
-use crate::config;
-use crate::driver::cluster::{Roster, Seat, is_own, object_name};
-use crate::driver::session;
-use crate::plugin::Definition;
 use base::hex;
 use base::json::json;
-use base::kube::{self, Resource};
 use client::protocol::ResultId;
+use kube::{self, Resource};
+use model::config;
+use model::plugin::Definition;
+use run::aggregator::{Holder, ReviewError, Reviewer};
+use run::backplane::random;
+use run::driver::cluster::{Roster, Seat, is_own, object_name};
+use run::driver::session;
 
 /// Short, since the worker waits and retries.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use super::{Scene, Steps, Task, Trouble, Unit, span};
-use crate::item;
-use crate::layout;
-use crate::status::{self, Entry, Run};
 use base::Joined as _;
 use base::clock;
 use client::protocol::{GLOBAL, Progress};
+use model::item;
+use model::layout;
+use model::status::{self, Entry, Run};
 
 /// What the watching command knows in addition to the status.
 #[derive(Default)]

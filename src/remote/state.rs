@@ -13,14 +13,14 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::names::{
+use base::clock;
+use base::stop::{Stop, StopOnDrop};
+use kube::{Client, Error, Event, Method, Object as _, Request, Resource, Selector};
+use model::names::{
     AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim,
 };
-use crate::verdict::RunEnd;
-use crate::{remedies, status};
-use base::clock;
-use base::kube::{Client, Error, Event, Method, Object as _, Request, Resource, Selector};
-use base::stop::{Stop, StopOnDrop};
+use model::verdict::RunEnd;
+use model::{remedies, status};
 
 /// Waiting reasons of a container without image.
 const NO_IMAGE: [&str; 4] = [

@@ -1,0 +1,653 @@
+//! Classifies the state of a plugin's pod: fine, a problem that may pass, or failed.
+//!
+//! Owns the classification and its wording; always includes the kubelet's own message. Pure: pod,
+//! time and grace periods
+//! are arguments. Whether a pod exists at all is the caller's concern.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use base::clock;
+use base::visible::tail;
+use client::protocol::ContainersEnd;
+use kube::Object;
+use model::config::Grace;
+use model::plugin::MAX_FAILURES;
+use model::remedies;
+
+/// Time for a node to pull a missing image: two attempts, as kubelets do.
+const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
+
+/// Time limit for a worker to notice the result of a failed plugin and to start sending it.
+pub(super) const FAILED_GRACE: Duration = Duration::from_secs(15);
+
+/// Reasons that runtimes give for a command that could not be started.
+const NEVER_BEGAN: [&str; 2] = ["StartError", "ContainerCannotRun"];
+
+/// Reasons that kubelets and controllers give for pods that they end.
+const LOST_PODS: [&str; 6] = [
+    "Evicted",
+    "NodeLost",
+    "NodeShutdown",
+    "Preempting",
+    "Shutdown",
+    "Terminated",
+];
+/// Reasons that kubelets give for containers that ended with the node's power or its runtime.
+const LOST_CONTAINERS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
+
+/// Maximum bytes of a container's last output in a message.
+const MAX_SAID: usize = 500;
+const MAX_LINES_SAID: usize = 5;
+
+/// State of a pod.
+#[derive(PartialEq)]
+pub enum PodVerdict {
+    /// No problem.
+    Fine,
+    /// No problem yet, but a failure if unchanged at the given time.
+    Quiet(String, SystemTime),
+    /// A problem that becomes a failure at the given time, unless it passes.
+    Trouble(String, SystemTime),
+    /// No result is expected any more.
+    Failed(String),
+    /// The same, through no fault of the plugin: its node ended the pod, or it was evicted or
+    /// preempted.
+    Lost(String),
+}
+
+/// Judges `pod`, whose container `worker` submits results, at the time `now`.
+pub fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> PodVerdict {
+    let verdicts = verdicts(pod, worker, grace)
+        .into_iter()
+        .map(|verdict| match verdict {
+            PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal)
+                if fatal <= now =>
+            {
+                PodVerdict::Failed(reason)
+            }
+            other => other,
+        });
+    // The worst one; of equal ones the first.
+    let worst = verdicts.min_by_key(|verdict| match verdict {
+        PodVerdict::Failed(_) | PodVerdict::Lost(_) => (0, None),
+        PodVerdict::Trouble(_, fatal) => (1, Some(*fatal)),
+        PodVerdict::Quiet(_, fatal) => (2, Some(*fatal)),
+        PodVerdict::Fine => (3, None),
+    });
+    worst.unwrap_or(PodVerdict::Fine)
+}
+
+fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
+    let status = &pod["status"];
+    let failed = if is_lost(status) {
+        PodVerdict::Lost
+    } else {
+        PodVerdict::Failed
+    };
+    let (first, together) = (
+        status["initContainerStatuses"].items(),
+        status["containerStatuses"].items(),
+    );
+    let mut out = Vec::new();
+    if status["phase"] == "Failed" {
+        // First, since it says most: evicted, killed with its node, or every container ended.
+        let mut reason = format!("Pod failed{}", detail(status));
+        for container in first.clone().chain(together.clone()) {
+            let ended = &container["state"]["terminated"];
+            if is_unwell(ended) {
+                reason += &format!("; container {}{}", container["name"].text(), how(ended));
+            }
+        }
+        out.push(failed(reason));
+    }
+    for condition in status["conditions"]
+        .items()
+        .filter(|condition| condition["reason"] == "Unschedulable")
+    {
+        let since = time(&condition["lastTransitionTime"])
+            .or_else(|| time(&pod["metadata"]["creationTimestamp"]));
+        let reason = format!("Can't schedule pod: {}", condition["message"].text());
+        out.push(after(since, grace.unschedulable, reason));
+    }
+    for container in first {
+        out.extend(restarting(pod, container, grace));
+        out.extend(waiting(pod, container, grace));
+    }
+    for container in together {
+        out.extend(restarting(pod, container, grace));
+        out.extend(waiting(pod, container, grace));
+        if container["state"]["terminated"].is_object() {
+            out.push(ended(pod, container, worker, grace, failed));
+        }
+    }
+    out
+}
+
+fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
+    let restarts = container["restartCount"].as_u64().unwrap_or_default();
+    // A pod with a restart policy tolerates more restarts.
+    let on_failure = pod["spec"]["restartPolicy"] == "OnFailure";
+    let limit = if on_failure {
+        grace.restarts.max(MAX_FAILURES.into())
+    } else {
+        grace.restarts
+    };
+    let (name, last) = (
+        container["name"].text(),
+        how(&container["lastState"]["terminated"]),
+    );
+    let reason = || format!("Container {name} has restarted unsuccessfully {restarts} times{last}");
+    (restarts > limit).then(|| PodVerdict::Failed(reason()))
+}
+
+fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
+    let started = time(&pod["status"]["startTime"]);
+    let (name, image) = (container["name"].text(), container["image"].text());
+    let waiting = &container["state"]["waiting"];
+    let said = detail(waiting);
+    Some(match waiting["reason"].text() {
+        "ImagePullBackOff" | "ErrImagePull" => match remedies::missing_image(image, &said) {
+            Some(remedy) => {
+                let reason =
+                    format!("Failed to pull image `{image}` for container {name}; {remedy}{said}");
+                after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
+            }
+            None => after(
+                started,
+                grace.image_pull,
+                format!("Failed to pull image for container {name}{said}"),
+            ),
+        },
+        "ErrImageNeverPull" | "InvalidImageName" => {
+            PodVerdict::Failed(format!("Image of container {name} cannot be used{said}"))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => after(
+            started,
+            grace.creation,
+            format!("Container {name} cannot be created{said}"),
+        ),
+        "CrashLoopBackOff" => {
+            let last = &container["lastState"]["terminated"];
+            if is_for_another_machine(last) {
+                return Some(PodVerdict::Failed(format!(
+                    "Container {name} cannot be started{}",
+                    how(last)
+                )));
+            }
+            // The limit of restarts decides; until then this is only displayed.
+            PodVerdict::Trouble(
+                format!("Container {name} keeps ending{}", how(last)),
+                far_future(),
+            )
+        }
+        _ => return None,
+    })
+}
+
+/// Judges a container that has ended.
+fn ended(
+    pod: &Value,
+    container: &Value,
+    worker: &str,
+    grace: &Grace,
+    failed: fn(String) -> PodVerdict,
+) -> PodVerdict {
+    let state = &container["state"]["terminated"];
+    let (name, unwell) = (container["name"].text(), is_unwell(state));
+    let reason = format!("Container {name} is in a terminated state{}", how(state));
+    let own = pod["status"]["containerStatuses"]
+        .items()
+        .filter(|container| container["name"] != worker);
+    let mut own = own.map(|container| &container["state"]["terminated"]);
+    // A pod that is never restarted cannot send anything without its worker.
+    let never_again = pod["spec"]["restartPolicy"] == "Never";
+    // If no container of the plugin has ever started, the worker has nothing to wait for.
+    let never_began = |state: &Value| {
+        NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state)
+    };
+    let hopeless =
+        name == worker && unwell || own.clone().next().is_some() && own.clone().all(never_began);
+    // If all have ended, the result exists or never will.
+    let is_over = never_again && name != worker && unwell && own.all(Value::is_object);
+    let grace = if is_over {
+        grace.terminated.min(FAILED_GRACE)
+    } else {
+        grace.terminated
+    };
+    match after(time(&state["finishedAt"]), grace, reason) {
+        PodVerdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
+        // A plugin's container may end when done; the worker then sends its results.
+        PodVerdict::Trouble(reason, fatal) if !unwell => PodVerdict::Quiet(reason, fatal),
+        other => other,
+    }
+}
+
+/// How all containers but `worker` have ended, if each has succeeded, now or before its last start.
+/// Init and ephemeral containers do not count.
+pub(super) fn containers_end(pod: &Value, worker: &str) -> Option<ContainersEnd> {
+    let statuses = pod["status"]["containerStatuses"].items();
+    let mut others = statuses
+        .filter(|status| status["name"] != worker)
+        .peekable();
+    others.peek()?;
+    let has_succeeded = |status: &Value| {
+        ["lastState", "state"]
+            .iter()
+            .any(|state| status[state]["terminated"]["exitCode"] == 0)
+    };
+    if !others.all(has_succeeded) {
+        return None;
+    }
+    Some(match pod["spec"]["restartPolicy"].text() {
+        "Never" | "OnFailure" => ContainersEnd::SucceededForGood,
+        _ => ContainersEnd::Succeeded,
+    })
+}
+
+fn is_unwell(ended: &Value) -> bool {
+    ended["exitCode"].as_i64().unwrap_or_default() != 0
+}
+
+/// Why the control plane ends a pod: drained, preempted, tainted.
+pub(super) fn disruption(status: &Value) -> Option<&str> {
+    let mut conditions = status["conditions"].items();
+    let disruption = conditions.find(|condition| {
+        condition["type"] == "DisruptionTarget" && condition["status"] == "True"
+    })?;
+    Some(disruption["message"].text())
+}
+
+/// Whether a pod failed because of its node, rather than by itself.
+fn is_lost(status: &Value) -> bool {
+    let containers = status["containerStatuses"].items();
+    let mut ended = containers.map(|container| container["state"]["terminated"]["reason"].text());
+    LOST_PODS.contains(&status["reason"].text())
+        || disruption(status).is_some()
+        || ended.any(|reason| LOST_CONTAINERS.contains(&reason))
+}
+
+/// Whether a container ended because its program is built for another architecture, judging by its
+/// last output.
+fn is_for_another_machine(state: &Value) -> bool {
+    state["message"].text().contains("exec format error")
+}
+
+/// A problem since `since` that is fatal `grace` later; not fatal while its start is unknown.
+fn after(since: Option<SystemTime>, grace: Duration, reason: String) -> PodVerdict {
+    PodVerdict::Trouble(
+        reason,
+        since
+            .and_then(|since| since.checked_add(grace))
+            .unwrap_or_else(far_future),
+    )
+}
+
+fn far_future() -> SystemTime {
+    // The year 2169: later than any run, earlier than any overflow.
+    SystemTime::UNIX_EPOCH + Duration::from_secs(200 * 365 * 86_400)
+}
+
+/// ` (exit code 1, reason "Error", message "...")` of a terminated state; empty for any other.
+fn how(state: &Value) -> String {
+    if !state.is_object() {
+        return String::new();
+    }
+    let mut out = format!(
+        " (exit code {}",
+        state["exitCode"].as_i64().unwrap_or_default()
+    );
+    for (key, said) in [
+        ("reason", state["reason"].text().trim()),
+        ("message", end(state["message"].text())),
+    ] {
+        if !said.is_empty() {
+            out += &format!(", {key} {said:?}");
+        }
+    }
+    out + ")"
+}
+
+/// The last lines of a container's termination message, which may be all of its log that Kubernetes
+/// keeps.
+fn end(said: &str) -> &str {
+    let said = said.trim();
+    let fits = |at: &usize| said.len() - at <= MAX_SAID;
+    let starts = said
+        .rmatch_indices('\n')
+        .map(|(at, _)| at + 1)
+        .chain([0])
+        .take(MAX_LINES_SAID);
+    starts
+        .take_while(fits)
+        .last()
+        .map_or_else(|| tail(said, MAX_SAID), |start| &said[start..])
+}
+
+/// `: reason: message`, omitting empty parts.
+fn detail(state: &Value) -> String {
+    let parts = ["reason", "message"]
+        .map(|key| state[key].text())
+        .into_iter();
+    parts
+        .filter(|part| !part.is_empty())
+        .map(|part| format!(": {part}"))
+        .collect()
+}
+
+fn time(value: &Value) -> Option<SystemTime> {
+    clock::parse_rfc3339(value.as_str()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_other_containers_must_have_succeeded() {
+        let (good, bad) = (
+            json!({"terminated": {"exitCode": 0}}),
+            json!({"terminated": {"exitCode": 1}}),
+        );
+        let (worker, running) = (
+            json!({"name": "w", "state": {"running": {}}}),
+            json!({"running": {}}),
+        );
+        let (always, never) = (
+            Some(ContainersEnd::Succeeded),
+            Some(ContainersEnd::SucceededForGood),
+        );
+        for (policy, statuses, expected) in [
+            (
+                "Never",
+                json!([worker, {"name": "a", "state": good}]),
+                never,
+            ),
+            (
+                "OnFailure",
+                json!([worker, {"name": "a", "state": good}]),
+                never,
+            ),
+            (
+                "Always",
+                json!([worker, {"name": "a", "state": good}]),
+                always,
+            ),
+            (
+                "Always",
+                json!([worker, {"name": "a", "state": running, "lastState": good}]),
+                always,
+            ),
+            (
+                "Never",
+                json!([worker, {"name": "a", "state": good}, {"name": "b", "state": bad}]),
+                None,
+            ),
+            (
+                "Never",
+                json!([worker, {"name": "a", "state": running}]),
+                None,
+            ),
+            ("Never", json!([worker]), None),
+            ("Never", json!(null), None),
+        ] {
+            let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": statuses}});
+            assert_eq!(containers_end(&pod, "w"), expected, "{pod}");
+        }
+    }
+    use base::json::json;
+
+    const START: &str = "2024-01-01T00:00:00Z";
+
+    fn after_start(seconds: u64) -> SystemTime {
+        clock::parse_rfc3339(START).unwrap() + Duration::from_secs(seconds)
+    }
+
+    fn check(status: Value, seconds: u64, expected: &str) {
+        let pod = json!({"spec": {"restartPolicy": "Never"}, "status": status});
+        let verdict = match judge(&pod, "worker", after_start(seconds), &Grace::default()) {
+            PodVerdict::Fine => "fine".to_owned(),
+            PodVerdict::Quiet(reason, _) => format!("quiet: {reason}"),
+            PodVerdict::Trouble(reason, _) => format!("trouble: {reason}"),
+            PodVerdict::Failed(reason) => format!("failed: {reason}"),
+            PodVerdict::Lost(reason) => format!("lost: {reason}"),
+        };
+        assert_eq!(verdict, expected);
+    }
+
+    fn waiting(reason: &str) -> Value {
+        json!({"startTime": START, "containerStatuses": [{"name": "c", "state": {"waiting": {"reason": reason, "message": "m"}}}]})
+    }
+
+    fn ended(name: &str, code: i64) -> Value {
+        json!({"startTime": START, "containerStatuses": [
+            {"name": name, "state": {"terminated": {"exitCode": code, "reason": "Error", "finishedAt": START}}}]})
+    }
+
+    #[test]
+    fn running_pod_has_no_finding() {
+        check(
+            json!({"phase": "Running", "containerStatuses": [{"name": "c", "restartCount": 2, "state": {"running": {}}}]}),
+            0,
+            "fine",
+        );
+    }
+
+    #[test]
+    fn restart_policy_extends_the_restarts() {
+        let failed = |policy: &str, restarts: u64| {
+            let running =
+                json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
+            let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": running}});
+            matches!(
+                judge(&pod, "worker", after_start(0), &Grace::default()),
+                PodVerdict::Failed(_)
+            )
+        };
+        let cases = [
+            ("Always", 2),
+            ("Always", 3),
+            ("OnFailure", 5),
+            ("OnFailure", 6),
+        ];
+        assert_eq!(
+            cases.map(|(policy, restarts)| failed(policy, restarts)),
+            [false, true, false, true]
+        );
+    }
+
+    #[test]
+    fn unschedulable_pod_has_time() {
+        let status = json!({"conditions": [{"reason": "Unschedulable", "message": "0/1 nodes", "lastTransitionTime": START}]});
+        check(
+            status.clone(),
+            299,
+            "trouble: Can't schedule pod: 0/1 nodes",
+        );
+        check(status, 300, "failed: Can't schedule pod: 0/1 nodes");
+    }
+
+    #[test]
+    fn transient_image_errors_have_time() {
+        check(
+            waiting("ErrImagePull"),
+            10,
+            "trouble: Failed to pull image for container c: ErrImagePull: m",
+        );
+        check(
+            waiting("ImagePullBackOff"),
+            300,
+            "failed: Failed to pull image for container c: ImagePullBackOff: m",
+        );
+        check(
+            waiting("InvalidImageName"),
+            0,
+            "failed: Image of container c cannot be used: InvalidImageName: m",
+        );
+        check(
+            waiting("ErrImageNeverPull"),
+            0,
+            "failed: Image of container c cannot be used: ErrImageNeverPull: m",
+        );
+        check(waiting("ContainerCreating"), 9_999, "fine");
+    }
+
+    #[test]
+    fn unreachable_conformance_image_fails_at_once() {
+        let status = |said: &str| {
+            let waiting = json!({"reason": "ErrImagePull", "message": said});
+            let container = json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
+            json!({"startTime": START, "containerStatuses": [container]})
+        };
+        let remedy = remedies::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
+        let reason = format!(
+            "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: \
+             ErrImagePull: lookup r: no such host"
+        );
+        check(
+            status("lookup r: no such host"),
+            2,
+            &format!("trouble: {reason}"),
+        );
+        check(
+            status("lookup r: no such host"),
+            30,
+            &format!("failed: {reason}"),
+        );
+        let passing = "trouble: Failed to pull image for container e2e: ErrImagePull: 503";
+        check(status("503"), 299, passing);
+    }
+
+    #[test]
+    fn missing_config_map_is_awaited_a_minute() {
+        check(
+            waiting("CreateContainerConfigError"),
+            59,
+            "trouble: Container c cannot be created: CreateContainerConfigError: m",
+        );
+        check(
+            waiting("CreateContainerConfigError"),
+            60,
+            "failed: Container c cannot be created: CreateContainerConfigError: m",
+        );
+    }
+
+    #[test]
+    fn restarts_are_counted_in_init_containers_too() {
+        let status = json!({"initContainerStatuses": [{"name": "i", "restartCount": 3, "lastState": {"terminated": {"exitCode": 7}}}]});
+        check(
+            status,
+            0,
+            "failed: Container i has restarted unsuccessfully 3 times (exit code 7)",
+        );
+    }
+
+    #[test]
+    fn ended_container_has_time_and_ended_worker_none() {
+        check(
+            ended("c", 0),
+            299,
+            r#"quiet: Container c is in a terminated state (exit code 0, reason "Error")"#,
+        );
+        check(
+            ended("c", 0),
+            300,
+            r#"failed: Container c is in a terminated state (exit code 0, reason "Error")"#,
+        );
+        check(
+            ended("worker", 1),
+            0,
+            r#"failed: Container worker is in a terminated state (exit code 1, reason "Error")"#,
+        );
+        check(
+            ended("worker", 0),
+            0,
+            r#"quiet: Container worker is in a terminated state (exit code 0, reason "Error")"#,
+        );
+    }
+
+    #[test]
+    fn failed_plugin_is_given_seconds_for_its_result() {
+        let with_worker = |state: Value, restarts: u64, last: Value| {
+            json!({"startTime": START, "containerStatuses": [
+                {"name": "worker", "state": {"running": {}}},
+                {"name": "c", "restartCount": restarts, "state": state, "lastState": last},
+            ]})
+        };
+        let failed = |message: &str| json!({"terminated": {"exitCode": 1, "reason": "Error", "message": message, "finishedAt": START}});
+        let words = r#"Container c is in a terminated state (exit code 1, reason "Error", message "no disk")"#;
+        let status = with_worker(failed("no disk"), 0, json!({}));
+        check(status.clone(), 14, &format!("trouble: {words}"));
+        check(status, 15, &format!("failed: {words}"));
+        let wrong = "exec /app: exec format error";
+        let words = format!(r#"(exit code 1, reason "Error", message "{wrong}")"#);
+        check(
+            with_worker(failed(wrong), 0, json!({})),
+            0,
+            &format!("failed: Container c is in a terminated state {words}"),
+        );
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        check(
+            with_worker(waiting.clone(), 1, failed(wrong)),
+            0,
+            &format!("failed: Container c cannot be started {words}"),
+        );
+        check(
+            with_worker(waiting, 1, failed("x")),
+            9,
+            r#"trouble: Container c keeps ending (exit code 1, reason "Error", message "x")"#,
+        );
+    }
+
+    #[test]
+    fn missing_command_fails_at_once() {
+        let ended = |name: &str, reason: &str| json!({"name": name, "state": {"terminated": {"exitCode": 128, "reason": reason, "finishedAt": START}}});
+        let running = |name: &str| json!({"name": name, "state": {"running": {}}});
+        let (typo, worker) = (ended("c", "StartError"), running("worker"));
+        let words = r#"Container c is in a terminated state (exit code 128, reason "StartError")"#;
+        for (containers, verdict) in [
+            (vec![typo.clone(), worker.clone()], "failed"),
+            (
+                vec![
+                    worker.clone(),
+                    typo.clone(),
+                    ended("d", "ContainerCannotRun"),
+                ],
+                "failed",
+            ),
+            // The other containers may still write results.
+            (vec![typo.clone(), running("d"), worker.clone()], "trouble"),
+            (vec![typo, ended("d", "Error"), worker], "trouble"),
+        ] {
+            let status = json!({"startTime": START, "containerStatuses": containers});
+            check(status, 0, &format!("{verdict}: {words}"));
+        }
+    }
+
+    #[test]
+    fn failure_repeats_the_end_of_the_output() {
+        let long = "x".repeat(600);
+        let many = "1\n2\n3\n4\n5\n6\n";
+        let cases = [
+            ("", ""),
+            (" one \n", "one"),
+            (many, "2\n3\n4\n5\n6"),
+            (&format!("{long}\nlast"), "last"),
+            (&long, &long[..MAX_SAID]),
+        ];
+        for (said, repeated) in cases {
+            assert_eq!(end(said), repeated);
+        }
+        assert!(end(&"ü".repeat(400)).len() <= MAX_SAID);
+    }
+
+    #[test]
+    fn evicted_pod_is_lost_at_once() {
+        check(
+            json!({"phase": "Failed", "reason": "Evicted", "message": "disk"}),
+            0,
+            "lost: Pod failed: Evicted: disk",
+        );
+    }
+}
