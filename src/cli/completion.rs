@@ -219,7 +219,7 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
         Some(argument) => values(argument, answer),
         // With no other candidates for an empty word, flags are offered.
         None if word.is_empty() && answer.text.is_empty() && !flags_are_over => {
-            flags(command, answer)
+            flags(command, answer);
         }
         None => {}
     }

@@ -253,7 +253,7 @@ impl<'a> Creation<'a> {
         for object in rest {
             match self.try_one(object) {
                 Err(error) if error.is_not_found() && self.has_role_of(object) => {
-                    postponed.push(object)
+                    postponed.push(object);
                 }
                 outcome => self.report(object, outcome)?,
             }

@@ -138,7 +138,6 @@ mod tests {
     use base::json::json;
     use base::stop::Stop;
     use fake_api_server::{ApiServer, Fault};
-    use kube;
 
     const CLUSTER: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     const LOCAL: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns/rolebindings";

@@ -254,7 +254,7 @@ fn hanging_namespace_is_reported_with_its_finalizers() {
     let mut seen = Vec::new();
     let error = left
         .wait(&client, Duration::from_millis(300), &mut |state| {
-            seen.push(state.to_owned())
+            seen.push(state.to_owned());
         })
         .unwrap_err();
     let says = "namespace stuck: stuck is Terminating, 1 pod remains, held by the finalizer \

@@ -139,7 +139,7 @@ pub(super) fn rights(
                 missing.push((severity, right, cause));
             }
             Err(error) => {
-                rights.skipped = Some(format!("the server does not tell rights: {error}"))
+                rights.skipped = Some(format!("the server does not tell rights: {error}"));
             }
         }
     }

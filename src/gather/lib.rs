@@ -5,7 +5,11 @@
 //! on request, and none blocks: unreadable files are listed in `sonobuoy_unread`. Does not know how
 //! results are submitted.
 
-#![allow(missing_docs, reason = "an internal crate: names and headers say it")]
+#![allow(
+    missing_docs,
+    rustdoc::private_intra_doc_links,
+    reason = "an internal crate: names and headers say it"
+)]
 
 mod distribution;
 mod hardware;

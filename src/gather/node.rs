@@ -206,6 +206,12 @@ pub mod tests {
     /// A folder for one test, removed at its end.
     pub struct Scratch(pub base::temp::Folder);
 
+    impl Default for Scratch {
+        fn default() -> Self {
+            Self::new()
+        }
+    }
+
     impl Scratch {
         pub fn new() -> Self {
             Self(base::temp::Folder::new().unwrap())

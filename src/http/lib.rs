@@ -291,7 +291,7 @@ impl Server {
         while let Some(turn) = queue.next() {
             // One panic must not end the thread, which the queue counts.
             if catch_unwind(AssertUnwindSafe(|| {
-                self.serve(queue, turn, limits, handler)
+                self.serve(queue, turn, limits, handler);
             }))
             .is_err()
             {

@@ -26,7 +26,7 @@ const MAX_MESSAGE: usize = 400;
 /// number that fits.
 const MAX_KEPT: [usize; 4] = [200, 50, 10, 0];
 
-/// `run` in at most [`ANNOTATION_BYTES`] of JSON, marked as truncated if anything was lost.
+/// `run` in at most `ANNOTATION_BYTES` of JSON, marked as truncated if anything was lost.
 pub fn shorten(mut run: Run) -> Run {
     if size(&run) <= ANNOTATION_BYTES {
         return run;

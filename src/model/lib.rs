@@ -4,7 +4,11 @@
 //! Values alone: no thread, no request, no command. [`verdict`] decides outcomes and exit codes,
 //! [`remedies`] explains them, everything above starts, stores or prints what is defined here.
 
-#![allow(missing_docs, reason = "an internal crate: names and headers say it")]
+#![allow(
+    missing_docs,
+    rustdoc::private_intra_doc_links,
+    reason = "an internal crate: names and headers say it"
+)]
 
 pub mod annotation;
 pub mod config;

@@ -116,7 +116,7 @@ pub(super) fn run(
     thread::scope(|scope| {
         let _published = StopOnDrop(&published);
         base::thread("status").spawn_scoped(scope, || {
-            aggregator.publish(&published, |status| publish(status))
+            aggregator.publish(&published, |status| publish(status));
         })?;
         let received = receive(server, driver, context, stop)
             .inspect_err(|error| stop.stop_because(format!("{error:#}")));
@@ -251,7 +251,7 @@ fn launch(
             .iter()
             .filter(|plugin| last_order(&context.plugins, plugin) == order);
         each(aggregator, ended, &|plugin| {
-            context.retry_failed(plugin, launch, stop)
+            context.retry_failed(plugin, launch, stop);
         });
     }
 }

@@ -98,7 +98,7 @@ impl LocalRun<'_> {
         match &ended {
             Err(_) => log::warn!("the files of the run remain in `{}`", work.display()),
             Ok(_) if keep => {
-                log::info!("a plugin asks to skip cleanup: `{}` stays", work.display())
+                log::info!("a plugin asks to skip cleanup: `{}` stays", work.display());
             }
             Ok(_) => {
                 if let Err(error) = fs::remove_dir_all(&work) {

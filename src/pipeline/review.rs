@@ -315,25 +315,25 @@ mod tests {
                 status["audiences"] = json!(["https://kubernetes.default.svc"]);
             }),
             ("not for `sonobuoy-1`", &|status| {
-                status["audiences"] = json!(null)
+                status["audiences"] = json!(null);
             }),
             ("namespace `ns`", &|status| {
                 status["user"]["username"] = json!("system:serviceaccount:other:plugins");
             }),
             ("namespace `ns`", &|status| {
-                status["user"]["username"] = json!("system:node:n1")
+                status["user"]["username"] = json!("system:node:n1");
             }),
             ("namespace `ns`", &|status| {
-                status["user"]["username"] = json!("admin")
+                status["user"]["username"] = json!("admin");
             }),
             ("not one of a pod", &|status| {
-                status["user"]["extra"] = json!(null)
+                status["user"]["extra"] = json!(null);
             }),
             ("not one of a pod", &|status| {
-                status["user"]["extra"][key("pod-uid")] = json!(["a", "b"])
+                status["user"]["extra"][key("pod-uid")] = json!(["a", "b"]);
             }),
             ("not one of a pod", &|status| {
-                status["user"]["extra"][key("pod-name")] = json!([""])
+                status["user"]["extra"][key("pod-name")] = json!([""]);
             }),
         ] {
             let doubt = read(change).unwrap_err();

@@ -8,7 +8,11 @@
 //! other files. Does not know how the files arrived; all data that grows with the input is streamed
 //! or bounded.
 
-#![allow(missing_docs, reason = "an internal crate: names and headers say it")]
+#![allow(
+    missing_docs,
+    rustdoc::private_intra_doc_links,
+    reason = "an internal crate: names and headers say it"
+)]
 
 mod archive;
 mod brief;

@@ -5,7 +5,11 @@
 //! cluster, and [`process`] turns stored results into trees. Modules that meet do so in the program,
 //! which owns the course of a run.
 
-#![allow(missing_docs, reason = "an internal crate: names and headers say it")]
+#![allow(
+    missing_docs,
+    rustdoc::private_intra_doc_links,
+    reason = "an internal crate: names and headers say it"
+)]
 
 pub mod aggregator;
 #[doc(hidden)]

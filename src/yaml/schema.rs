@@ -11,8 +11,8 @@ pub fn with_defaults(schema: &mut Value, value: &Value) {
         (_, Value::Null) => {}
         (Some(properties), Value::Object(values)) => {
             properties.iter_mut().for_each(|(key, schema)| {
-                with_defaults(schema, values.get(key).unwrap_or(&Value::Null))
-            })
+                with_defaults(schema, values.get(key).unwrap_or(&Value::Null));
+            });
         }
         _ => schema["default"] = value.clone(),
     }

@@ -16,7 +16,7 @@
 //! both forms of discovery, access and token reviews, node proxies (as raw responses). Unsupported:
 //! validation, defaults, patches other than merge, consistency of pages.
 
-#![allow(missing_docs, reason = "only tests use it")]
+#![allow(missing_docs, clippy::unwrap_used, reason = "only tests use it")]
 
 mod answer;
 mod fault;
@@ -51,7 +51,7 @@ type Admission = dyn Fn(&str, &Value) -> Option<(u16, String, String)> + Send + 
 pub struct ApiServer {
     shared: Arc<Shared>,
     /// Only the test's own handle ends the server.
-    owner: Option<Arc<Owner>>,
+    _owner: Option<Arc<Owner>>,
 }
 
 struct Shared {
@@ -101,7 +101,7 @@ impl ApiServer {
             server,
         });
         let api = Self {
-            owner: Some(Arc::new(Owner(shared.clone()))),
+            _owner: Some(Arc::new(Owner(shared.clone()))),
             shared,
         };
         for name in ["default", "kube-system"] {
@@ -356,7 +356,7 @@ impl ApiServer {
     fn inside(&self) -> Self {
         Self {
             shared: self.shared.clone(),
-            owner: None,
+            _owner: None,
         }
     }
 

@@ -105,7 +105,7 @@ impl FactTables {
             true
         });
         read.unwrap_or_else(|error| {
-            log::debug!("the nodes of the snapshot cannot be read: {error}")
+            log::debug!("the nodes of the snapshot cannot be read: {error}");
         });
     }
 

@@ -265,7 +265,7 @@ fn worker_listens_at_the_plugins_progress_port() {
         definition.pod_spec =
             Some(json!({"containers": [{"name": "beside"}], "hostNetwork": true}));
         with_launch(&definition, |launch| {
-            assert_eq!(ports(&launch), ["20291", "20291", "20291"])
+            assert_eq!(ports(&launch), ["20291", "20291", "20291"]);
         });
     }
 }

@@ -46,7 +46,7 @@ impl AttemptIndex {
         if !rules.parts.is_empty() {
             for source in std::iter::once(&rules.name).chain(&rules.parts) {
                 each(dir, source, rules, &mut left, |item| {
-                    index.ran.extend([item.name])
+                    index.ran.extend([item.name]);
                 })?;
             }
         }

@@ -435,10 +435,10 @@ mod tests {
         let found = wait(&folder.0, Duration::ZERO, &Others::default(), &Stop::new());
         match (found, expected(&folder.0)) {
             (DoneOutcome::Result(named), Ok(expected)) => {
-                assert_eq!(named.real(), expected, "{name}")
+                assert_eq!(named.real(), expected, "{name}");
             }
             (DoneOutcome::Unusable(why), Err(expected)) => {
-                assert!(why.contains(expected), "{name}: {why}")
+                assert!(why.contains(expected), "{name}: {why}");
             }
             (found, _) => panic!("{name}: {found:?}"),
         }

@@ -165,13 +165,13 @@ pub fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
             for relay in relays {
                 // Without its thread the socket is closed, so that no plugin waits for a response.
                 start_optional(scope, "relay", move || {
-                    relay::run(&relay, talk, senders, over)
+                    relay::run(&relay, talk, senders, over);
                 });
             }
             if settings.progress_port.is_some() {
                 let folder = &settings.results.dir;
                 start_optional(scope, "suite", move || {
-                    suite::run(folder, talk, senders, over)
+                    suite::run(folder, talk, senders, over);
                 });
             }
             wait_and_submit(settings, &client, &others, over)

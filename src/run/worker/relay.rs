@@ -66,7 +66,7 @@ fn listen_at(mut port: u16) -> Option<Vec<Server>> {
             Err(_) if is_taken(address) => return None,
             // Machines with a single address family are common; plugins then use that one.
             Err(error) => {
-                log::debug!("progress is not relayed from one loopback address: {error:#}")
+                log::debug!("progress is not relayed from one loopback address: {error:#}");
             }
         }
     }

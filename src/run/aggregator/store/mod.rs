@@ -596,7 +596,7 @@ impl Store {
             Refusal::Uploading | Refusal::Memory => self.lock().limited(id, refusal),
             // A retry would be as large.
             _ if refusal.code() == 413 => {
-                self.record(&Failure::new(id.clone(), refusal.to_string()))
+                self.record(&Failure::new(id.clone(), refusal.to_string()));
             }
             _ => self.lock().refuse(id, refusal.to_string(), Instant::now()),
         }
