@@ -30,7 +30,10 @@ use report::markdown_text;
 /// Values of `--output`.
 pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];
 /// Modules whose messages repeat the board; they still go to the run's log.
-const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::conduct"];
+const TOLD_BY_BOARD: &[&str] = &[
+    "sonobuoy_run::aggregator::store",
+    "sonobuoy::pipeline::conduct",
+];
 
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
 struct Stdout {
@@ -431,9 +434,11 @@ mod tests {
 
     #[test]
     fn modules_whose_messages_repeat_the_board_exist() {
+        const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
         for module in TOLD_BY_BOARD {
             let path = module
-                .replacen("sonobuoy", concat!(env!("CARGO_MANIFEST_DIR"), "/src"), 1)
+                .replacen("sonobuoy_run", &format!("{SOURCES}/run"), 1)
+                .replacen("sonobuoy", SOURCES, 1)
                 .replace("::", "/");
             let exists = [format!("{path}.rs"), format!("{path}/mod.rs")]
                 .iter()

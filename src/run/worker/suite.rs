@@ -288,8 +288,8 @@ mod tests {
     const VERBOSE: &str = "------------------------------\n[SynchronizedBeforeSuite]\n[SynchronizedBeforeSuite] \
          PASSED [0.020 seconds]\n------------------------------\n[sig-apps] Job should run \
          [Conformance] [sig-apps, Conformance]\n/job.go:73\n  STEP: x\n• [4.058 \
-         seconds]\n------------------------------\nSSSS\n------------------------------\\
-         n[sig-apps] Job hangs [sig-apps]\n/job.go:79\n  STEP: [x]\n\x20 \
+         seconds]\n------------------------------\nSSSS\n------------------------------\n\
+         [sig-apps] Job hangs [sig-apps]\n/job.go:79\n  STEP: [x]\n\x20 \
          ------------------------------\n  Automatically polling progress:\n    [sig-apps] Job \
          hangs (Spec Runtime: 1m20.022s)\n";
 
