@@ -9,10 +9,11 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::config::Grace;
+use crate::names::LABEL_PLUGIN;
 use crate::plugin::MAX_FAILURES;
-use crate::remedies;
+use crate::remedies::{self, ImageUser};
 use base::clock;
-use base::kube::Object;
+use base::kube::{Delay, Object};
 use base::visible::tail;
 use client::protocol::ContainersEnd;
 
@@ -57,9 +58,16 @@ pub(crate) enum PodVerdict {
     Lost(String),
 }
 
-/// Judges `pod`, whose container `worker` submits results, at the time `now`.
-pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> PodVerdict {
-    let verdicts = verdicts(pod, worker, grace)
+/// Judges `pod`, whose container `worker` submits results, at the time `now`; `delay` is what its
+/// events say while it does not start.
+pub(crate) fn judge(
+    pod: &Value,
+    worker: &str,
+    delay: Option<&Delay>,
+    now: SystemTime,
+    grace: &Grace,
+) -> PodVerdict {
+    let verdicts = verdicts(pod, worker, delay, grace)
         .into_iter()
         .map(|verdict| match verdict {
             PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal)
@@ -79,7 +87,7 @@ pub(crate) fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -
     worst.unwrap_or(PodVerdict::Fine)
 }
 
-fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
+fn verdicts(pod: &Value, worker: &str, delay: Option<&Delay>, grace: &Grace) -> Vec<PodVerdict> {
     let status = &pod["status"];
     let failed = if is_lost(status) {
         PodVerdict::Lost
@@ -113,16 +121,39 @@ fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
     }
     for container in first {
         out.extend(restarting(pod, container, grace));
-        out.extend(waiting(pod, container, grace));
+        out.extend(waiting(pod, container, worker, grace));
     }
     for container in together {
         out.extend(restarting(pod, container, grace));
-        out.extend(waiting(pod, container, grace));
+        out.extend(waiting(pod, container, worker, grace));
         if container["state"]["terminated"].is_object() {
             out.push(ended(pod, container, worker, grace, failed));
         }
     }
+    // What the status says is about the containers themselves, and at least as new.
+    if let Some(delay) = delay.filter(|_| out.is_empty() && is_pending(status)) {
+        out.push(delayed(pod, delay, grace));
+    }
     out
+}
+
+/// Whether no container of a pod has ever started.
+fn is_pending(status: &Value) -> bool {
+    ["", "Pending"].contains(&status["phase"].text())
+}
+
+/// Judges a pod whose status does not say why it does not start.
+fn delayed(pod: &Value, delay: &Delay, grace: &Grace) -> PodVerdict {
+    let reason = format!("Pod cannot start: {delay}");
+    let created = time(&pod["metadata"]["creationTimestamp"]);
+    let accepted = time(&pod["status"]["startTime"]).or(created);
+    match delay {
+        Delay::Unreadable => {
+            PodVerdict::Trouble(format!("Pod has not started; {delay}"), far_future())
+        }
+        _ if delay.is_unscheduled() => after(created, grace.unschedulable, reason),
+        Delay::Warning { .. } => after(accepted, grace.creation, reason),
+    }
 }
 
 fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
@@ -142,24 +173,27 @@ fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdic
     (restarts > limit).then(|| PodVerdict::Failed(reason()))
 }
 
-fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
+fn waiting(pod: &Value, container: &Value, worker: &str, grace: &Grace) -> Option<PodVerdict> {
     let started = time(&pod["status"]["startTime"]);
     let (name, image) = (container["name"].text(), container["image"].text());
     let waiting = &container["state"]["waiting"];
     let said = detail(waiting);
     Some(match waiting["reason"].text() {
-        "ImagePullBackOff" | "ErrImagePull" => match remedies::missing_image(image, &said) {
-            Some(remedy) => {
-                let reason =
-                    format!("Failed to pull image `{image}` for container {name}; {remedy}{said}");
-                after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
+        "ImagePullBackOff" | "ErrImagePull" => {
+            match remedies::missing_image(image, image_user(pod, name, worker), &said) {
+                Some(remedy) => {
+                    let reason = format!(
+                        "Failed to pull image `{image}` for container {name}; {remedy}{said}"
+                    );
+                    after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
+                }
+                None => after(
+                    started,
+                    grace.image_pull,
+                    format!("Failed to pull image for container {name}{said}"),
+                ),
             }
-            None => after(
-                started,
-                grace.image_pull,
-                format!("Failed to pull image for container {name}{said}"),
-            ),
-        },
+        }
         "ErrImageNeverPull" | "InvalidImageName" => {
             PodVerdict::Failed(format!("Image of container {name} cannot be used{said}"))
         }
@@ -184,6 +218,17 @@ fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> 
         }
         _ => return None,
     })
+}
+
+/// Who uses the image of a container of this name.
+fn image_user<'a>(pod: &'a Value, container: &str, worker: &str) -> ImageUser<'a> {
+    if container == worker {
+        return ImageUser::Run;
+    }
+    match pod["metadata"]["labels"][LABEL_PLUGIN].text() {
+        "" => ImageUser::Plugin("PLUGIN"),
+        plugin => ImageUser::Plugin(plugin),
+    }
 }
 
 /// Judges a container that has ended.
@@ -406,7 +451,13 @@ mod tests {
 
     fn check(status: Value, seconds: u64, expected: &str) {
         let pod = json!({"spec": {"restartPolicy": "Never"}, "status": status});
-        let verdict = match judge(&pod, "worker", after_start(seconds), &Grace::default()) {
+        let verdict = match judge(
+            &pod,
+            "worker",
+            None,
+            after_start(seconds),
+            &Grace::default(),
+        ) {
             PodVerdict::Fine => "fine".to_owned(),
             PodVerdict::Quiet(reason, _) => format!("quiet: {reason}"),
             PodVerdict::Trouble(reason, _) => format!("trouble: {reason}"),
@@ -441,7 +492,7 @@ mod tests {
                 json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
             let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": running}});
             matches!(
-                judge(&pod, "worker", after_start(0), &Grace::default()),
+                judge(&pod, "worker", None, after_start(0), &Grace::default()),
                 PodVerdict::Failed(_)
             )
         };
@@ -500,7 +551,12 @@ mod tests {
             let container = json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
             json!({"startTime": START, "containerStatuses": [container]})
         };
-        let remedy = remedies::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
+        let remedy = remedies::missing_image(
+            "r/conformance:v1.30.0",
+            ImageUser::Plugin("e2e"),
+            "no such host",
+        )
+        .unwrap();
         let reason = format!(
             "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: \
              ErrImagePull: lookup r: no such host"
@@ -531,6 +587,73 @@ mod tests {
             60,
             "failed: Container c cannot be created: CreateContainerConfigError: m",
         );
+    }
+
+    #[test]
+    fn events_explain_only_what_the_status_does_not() {
+        let warning = |reason: &str| Delay::Warning {
+            reason: reason.into(),
+            message: "m".into(),
+        };
+        let pending = json!({"phase": "Pending", "startTime": START});
+        let creating =
+            json!([{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+        let no_image = json!([{"name": "c", "state": {"waiting": {"reason": "ErrImagePull"}}}]);
+        let mount = warning("FailedMount");
+        let readable = "Pod cannot start: FailedMount: m";
+        let unscheduled = "Pod cannot start: FailedScheduling: m";
+        let pull = "Failed to pull image for container c: ErrImagePull";
+        for (statuses, phase, delay, seconds, expected) in [
+            (
+                &creating,
+                "Pending",
+                &mount,
+                59,
+                format!("trouble: {readable}"),
+            ),
+            (
+                &creating,
+                "Pending",
+                &mount,
+                60,
+                format!("failed: {readable}"),
+            ),
+            (
+                &json!([]),
+                "Pending",
+                &warning("FailedScheduling"),
+                299,
+                format!("trouble: {unscheduled}"),
+            ),
+            (
+                &json!([]),
+                "Pending",
+                &warning("FailedScheduling"),
+                300,
+                format!("failed: {unscheduled}"),
+            ),
+            (&no_image, "Pending", &mount, 60, format!("trouble: {pull}")),
+            (&creating, "Running", &mount, 60, "fine: ".into()),
+            (
+                &creating,
+                "Pending",
+                &Delay::Unreadable,
+                9_999,
+                format!("trouble: Pod has not started; {}", Delay::Unreadable),
+            ),
+        ] {
+            let mut pod = json!({"metadata": {"creationTimestamp": START}, "status": pending});
+            pod["status"]["phase"] = json!(phase);
+            pod["status"]["containerStatuses"] = statuses.clone();
+            let now = after_start(seconds);
+            let verdict = match judge(&pod, "worker", Some(delay), now, &Grace::default()) {
+                PodVerdict::Fine => "fine: ".into(),
+                PodVerdict::Trouble(reason, _) => format!("trouble: {reason}"),
+                PodVerdict::Failed(reason) => format!("failed: {reason}"),
+                PodVerdict::Quiet(reason, _) | PodVerdict::Lost(reason) => reason,
+            };
+            assert_eq!(verdict, expected, "{pod}");
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ use base::Joined as _;
 use base::digest;
 use base::logger;
 use base::visible::{cut_bytes, head};
-pub(crate) use known::{is_local_image, load_commands, missing_image, remedy};
+pub(crate) use known::{ImageUser, is_local_image, load_commands, missing_image, remedy};
 use mask::mask;
 
 /// Maximum length of a cause.
@@ -48,6 +48,11 @@ static FRAME: LazyLock<Regex> = LazyLock::new(|| {
     ))
     .expect("a valid pattern")
 });
+
+/// A text without what varies between nodes and repetitions of one cause.
+pub(crate) fn cause_key(text: &str, nodes: &HashSet<String>) -> String {
+    mask(&cut_bytes(text, 5 * MAX_CAUSE_BYTES), nodes)
+}
 
 /// Appends the remedy to a text, unless the text has one, which follows a semicolon.
 pub(crate) fn advised(text: &str) -> String {

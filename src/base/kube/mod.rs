@@ -9,7 +9,7 @@
 //! kubeconfig        how to reach it
 //! request, error    pure values
 //! client            sends, retries
-//! list_watch, exec, discovery
+//! list_watch, delay, exec, discovery
 //! ```
 
 /// The server of the black-box tests; it shares no type with the crate.
@@ -18,6 +18,7 @@
 #[allow(unreachable_pub, reason = "the black-box tests share it")]
 mod api_server;
 mod client;
+mod delay;
 mod discovery;
 mod error;
 mod exec;
@@ -33,6 +34,7 @@ mod tests_reach;
 
 pub use crate::tls::{Identity, Trust, client_config};
 pub use client::Client;
+pub use delay::{Delay, is_delayed};
 pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
 pub use exec::Exit;
