@@ -160,9 +160,17 @@ pub(crate) fn expected(
     )
 }
 
+/// Session of a dry run.
+const NO_SESSION: &str = "0000000000000000";
+
+/// Whether a secret of this name in the pod of a dry run is created by the run.
+pub(crate) fn is_made_later(name: &str) -> bool {
+    name.ends_with(NO_SESSION)
+}
+
 /// The pod that a plugin would get, for a dry run.
 pub(crate) fn pod(definition: &Definition, config: &config::Run) -> Value {
-    let session = "0000000000000000".to_owned();
+    let session = NO_SESSION.to_owned();
     let ca_cert = String::new();
     let launch = ClusterLaunch {
         definition,
