@@ -116,8 +116,19 @@ fn verdicts(pod: &Value, worker: &str, delay: Option<&Delay>, grace: &Grace) -> 
     {
         let since = time(&condition["lastTransitionTime"])
             .or_else(|| time(&pod["metadata"]["creationTimestamp"]));
-        let reason = format!("Can't schedule pod: {}", condition["message"].text());
-        out.push(after(since, grace.unschedulable, reason));
+        let message = condition["message"].text();
+        // No new node helps.
+        let grace = if message.contains("persistentvolumeclaim \"") && message.contains("not found")
+        {
+            grace.creation.min(grace.unschedulable)
+        } else {
+            grace.unschedulable
+        };
+        out.push(after(
+            since,
+            grace,
+            format!("Can't schedule pod: {message}"),
+        ));
     }
     for container in first {
         out.extend(restarting(pod, container, grace));
@@ -517,6 +528,13 @@ mod tests {
             "trouble: Can't schedule pod: 0/1 nodes",
         );
         check(status, 300, "failed: Can't schedule pod: 0/1 nodes");
+        let message = r#"0/3 nodes: persistentvolumeclaim "x" not found"#;
+        let status = json!({"conditions": [{"reason": "Unschedulable", "message": message, "lastTransitionTime": START}]});
+        check(
+            status,
+            60,
+            &format!("failed: Can't schedule pod: {message}"),
+        );
     }
 
     #[test]
