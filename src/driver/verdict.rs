@@ -67,8 +67,8 @@ pub(crate) fn judge(
     now: SystemTime,
     grace: &Grace,
 ) -> PodVerdict {
-    let verdicts = verdicts(pod, worker, delay, grace)
-        .into_iter()
+    let verdicts = verdicts(pod, worker, delay, grace).into_iter();
+    let verdicts: Vec<_> = verdicts
         .map(|verdict| match verdict {
             PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal)
                 if fatal <= now =>
@@ -76,15 +76,42 @@ pub(crate) fn judge(
                 PodVerdict::Failed(reason)
             }
             other => other,
-        });
+        })
+        .collect();
+    let reasons = together(&verdicts);
     // The worst one; of equal ones the first.
-    let worst = verdicts.min_by_key(|verdict| match verdict {
+    let worst = verdicts.into_iter().min_by_key(|verdict| match verdict {
         PodVerdict::Failed(_) | PodVerdict::Lost(_) => (0, None),
         PodVerdict::Trouble(_, fatal) => (1, Some(*fatal)),
         PodVerdict::Quiet(_, fatal) => (2, Some(*fatal)),
         PodVerdict::Fine => (3, None),
     });
-    worst.unwrap_or(PodVerdict::Fine)
+    match worst.unwrap_or(PodVerdict::Fine) {
+        PodVerdict::Failed(reason) => PodVerdict::Failed(reasons.unwrap_or(reason)),
+        PodVerdict::Trouble(reason, fatal) => PodVerdict::Trouble(reasons.unwrap_or(reason), fatal),
+        other => other,
+    }
+}
+
+/// The problems of several containers in one text, in their order, so that none hides another; the
+/// first one of each.
+fn together(verdicts: &[PodVerdict]) -> Option<String> {
+    let reasons = verdicts.iter().filter_map(|verdict| match verdict {
+        PodVerdict::Failed(reason) | PodVerdict::Lost(reason) | PodVerdict::Trouble(reason, _) => {
+            Some(reason.as_str())
+        }
+        PodVerdict::Quiet(..) | PodVerdict::Fine => None,
+    });
+    let (mut known, mut texts) = (Vec::new(), Vec::new());
+    for reason in reasons {
+        // What concerns the whole pod says enough.
+        let container = reason.strip_prefix("Container ")?.split(' ').next();
+        if !known.contains(&container) {
+            known.push(container);
+            texts.push(reason);
+        }
+    }
+    (texts.len() > 1).then(|| texts.join(", and "))
 }
 
 fn verdicts(pod: &Value, worker: &str, delay: Option<&Delay>, grace: &Grace) -> Vec<PodVerdict> {
@@ -252,7 +279,13 @@ fn ended(
 ) -> PodVerdict {
     let state = &container["state"]["terminated"];
     let (name, unwell) = (container["name"].text(), is_unwell(state));
-    let reason = format!("Container {name} is in a terminated state{}", how(state));
+    // The same words as between two starts.
+    let is_repeated = unwell && container["restartCount"].as_u64() > Some(0);
+    let reason = if is_repeated {
+        format!("Container {name} keeps ending{}", how(state))
+    } else {
+        format!("Container {name} is in a terminated state{}", how(state))
+    };
     let own = pod["status"]["containerStatuses"]
         .items()
         .filter(|container| container["name"] != worker);
@@ -747,8 +780,13 @@ mod tests {
         let running = |name: &str| json!({"name": name, "state": {"running": {}}});
         let (typo, worker) = (ended("c", "StartError"), running("worker"));
         let words = r#"Container c is in a terminated state (exit code 128, reason "StartError")"#;
-        for (containers, verdict) in [
-            (vec![typo.clone(), worker.clone()], "failed"),
+        let other = |reason: &str, code: u8| {
+            format!(
+                ", and Container d is in a terminated state (exit code {code}, reason {reason:?})"
+            )
+        };
+        for (containers, verdict, more) in [
+            (vec![typo.clone(), worker.clone()], "failed", String::new()),
             (
                 vec![
                     worker.clone(),
@@ -756,14 +794,45 @@ mod tests {
                     ended("d", "ContainerCannotRun"),
                 ],
                 "failed",
+                other("ContainerCannotRun", 128),
             ),
             // The other containers may still write results.
-            (vec![typo.clone(), running("d"), worker.clone()], "trouble"),
-            (vec![typo, ended("d", "Error"), worker], "trouble"),
+            (
+                vec![typo.clone(), running("d"), worker.clone()],
+                "trouble",
+                String::new(),
+            ),
+            (
+                vec![typo, ended("d", "Error"), worker],
+                "trouble",
+                other("Error", 128),
+            ),
         ] {
             let status = json!({"startTime": START, "containerStatuses": containers});
-            check(status, 0, &format!("{verdict}: {words}"));
+            check(status, 0, &format!("{verdict}: {words}{more}"));
         }
+    }
+
+    #[test]
+    fn container_that_keeps_ending_is_described_once() {
+        let last = json!({"terminated": {"exitCode": 2, "reason": "Error", "finishedAt": START}});
+        let container = |name: &str, restarts: u64, state: &Value| json!({"name": name, "restartCount": restarts, "state": state, "lastState": last});
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let end = r#"(exit code 2, reason "Error")"#;
+        let words = format!("Container a keeps ending {end}, and Container b keeps ending {end}");
+        for states in [[&waiting, &last], [&last, &waiting]] {
+            let statuses = json!([container("a", 1, states[0]), container("b", 2, states[1])]);
+            let pod = json!({"status": {"startTime": START, "containerStatuses": statuses}});
+            let verdict = judge(&pod, "worker", None, after_start(0), &Grace::default());
+            assert!(matches!(verdict, PodVerdict::Trouble(reason, _) if reason == words));
+        }
+        let statuses = json!([container("a", 3, &waiting)]);
+        let words = format!("Container a has restarted unsuccessfully 3 times {end}");
+        check(
+            json!({"startTime": START, "containerStatuses": statuses}),
+            0,
+            &format!("failed: {words}"),
+        );
     }
 
     #[test]

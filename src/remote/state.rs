@@ -391,7 +391,7 @@ impl Reasons {
                     .or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
-            if delay.is_some() && UNEXPLAINED.contains(&reason) {
+            if matches!(delay, Some(Delay::Warning { .. })) && UNEXPLAINED.contains(&reason) {
                 continue;
             }
             if reason == CRASH_LOOP {
@@ -412,8 +412,9 @@ impl Reasons {
                 }
             }
         }
-        if let Some(delay) = delay.filter(|_| found.texts.is_empty()) {
-            found.stuck = matches!(delay, Delay::Warning { .. }) && !delay.is_unscheduled();
+        let is_unexplained = found.texts.is_empty() || delay == Some(&Delay::Unreadable);
+        if let Some(delay) = delay.filter(|_| is_unexplained) {
+            found.stuck |= matches!(delay, Delay::Warning { .. }) && !delay.is_unscheduled();
             found.texts.push(delay.to_string());
         }
         found

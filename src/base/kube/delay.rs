@@ -158,9 +158,12 @@ mod tests {
         json!({"type": kind, "reason": reason, "message": message, "lastTimestamp": at(second)})
     }
 
+    fn warning(second: u32, reason: &str, message: &str) -> Value {
+        event(second, "Warning", reason, message)
+    }
+
     #[test]
     fn newest_warning_is_the_cause() {
-        let warning = |second, reason, message| event(second, "Warning", reason, message);
         let normal = |second, reason| event(second, "Normal", reason, "fine");
         let mount = || warning(3, "FailedMount", "secret \"x\"\n not found");
         let scheduling = || warning(1, "FailedScheduling", "0/3 nodes");
