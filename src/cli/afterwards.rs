@@ -306,7 +306,7 @@ pub(crate) fn report(
     kept: bool,
 ) -> Result<u8> {
     let path = archive.display().to_string();
-    let depth = if is_annotated(args) {
+    let depth = if is_annotated(args) || std::io::stdout().is_terminal() {
         Depth::Tests
     } else {
         Depth::Run

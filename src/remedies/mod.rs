@@ -156,7 +156,10 @@ impl Causes {
         };
         // Masking takes long, and rarely shortens a line to less than a fifth.
         cut_bytes(
-            &mask(&cut_bytes(once(&line), 5 * MAX_CAUSE_BYTES), &self.nodes),
+            &mask(
+                &cut_bytes(without_label(&line), 5 * MAX_CAUSE_BYTES),
+                &self.nodes,
+            ),
             MAX_CAUSE_BYTES,
         )
     }
@@ -181,7 +184,7 @@ impl Causes {
             && cause.names.len() < MAX_NAMES
             && significant(failure.text)
                 .next()
-                .is_some_and(|line| !failure.test.contains(once(line.trim())))
+                .is_some_and(|line| !failure.test.contains(without_label(line.trim())))
         {
             cause.names.push(failure.test.to_owned());
         }
@@ -207,7 +210,7 @@ impl Cause {
     fn new(cause: String, index: usize, failure: &ReportedFailure<'_>) -> Self {
         let lines = significant(failure.text)
             .take(MAX_LINES)
-            .map(|line| cut_bytes(once(line), MAX_LINE_BYTES));
+            .map(|line| cut_bytes(without_label(line), MAX_LINE_BYTES));
         let example = Example {
             plugin: failure.plugin.to_owned(),
             node: failure.node.map(str::to_owned),
@@ -262,16 +265,8 @@ fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Removes a repetition from a line, as in files with a message beside the text that begins with
-/// it.
-fn once(line: &str) -> &str {
-    let doubled = ["", "[FAILED] ", "Error: "].iter().find_map(|between| {
-        let half = line.len().checked_sub(between.len() + 1)? / 2;
-        let (first, rest) = (line.get(..half)?, line.get(half..)?);
-        let second = rest.strip_prefix(' ')?.strip_prefix(between)?;
-        (first == second && !first.trim().is_empty()).then_some(first)
-    });
-    let line = doubled.unwrap_or(line);
+/// A line without the label that Ginkgo writes before a failure.
+fn without_label(line: &str) -> &str {
     line.strip_prefix("[FAILED] ").unwrap_or(line)
 }
 
@@ -463,12 +458,7 @@ mod tests {
                 "[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26",
                 "something odd",
             ),
-            // A message, followed by the text that begins with it.
-            (
-                "something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12",
-                "something odd",
-            ),
-            ("odd: 1 odd: 1\nmore", "odd: <n>"),
+            ("odd: 1\nmore", "odd: <n>"),
             (
                 "it ended, and said last:\n\n  no disk 3 here\nmore",
                 "it ended, and said last: no disk <n> here",
