@@ -52,36 +52,31 @@ impl Failure {
     /// The two parts of a text in a tree.
     pub(crate) fn split(text: &str, mark: MessageMark) -> Self {
         let text = text.trim();
-        let (message, trace) = mark.split(text).unwrap_or_else(|| {
-            let line = text.lines().next().unwrap_or_default();
-            let length = repeated_length(line).unwrap_or(line.len());
-            text.split_at(length)
-        });
-        // A trace keeps the indentation of its first line.
-        let trace = trace.trim_end();
+        let line = text.lines().next().unwrap_or_default();
+        let (message, trace) = match (mark.split(text), repeated_length(line)) {
+            (Some(parts), _) => parts,
+            (None, Some(length)) => text.split_at(length),
+            // A trace that begins with the message.
+            (None, None) => (line, text),
+        };
+        // The blank that joins both; what follows is the indentation of the trace.
         let trace = trace.strip_prefix(' ').unwrap_or(trace);
         Self {
             message: without_announcement(message).to_owned(),
-            trace: trace.trim_start_matches(['\r', '\n']).to_owned(),
+            trace: trace.trim_start_matches(['\r', '\n']).trim_end().to_owned(),
         }
     }
 
     /// Adds the text of another part.
     pub(crate) fn add(&mut self, other: &Self) {
         if self.message.is_empty() {
-            self.message.clone_from(&other.message);
-            self.trace.clone_from(&other.trace);
-        } else {
-            for part in [&other.message, &other.trace] {
-                let gap = if self.trace.is_empty() || part.is_empty() {
-                    ""
-                } else {
-                    "\n"
-                };
-                self.trace.push_str(gap);
-                self.trace.push_str(part);
-            }
+            self.clone_from(other);
+            return;
         }
+        if !self.trace.is_empty() {
+            self.trace.push('\n');
+        }
+        self.trace.push_str(&other.text());
     }
 
     /// The trace without the message where it begins with it; the place before it remains.
@@ -186,8 +181,8 @@ mod tests {
             ("two\nlines trace", "two\nlines", ("two\nlines", "trace")),
             ("no disk", "no disk", ("no disk", "")),
             // The mark of another test of the same name.
-            ("no disk", "no memory", ("no disk", "")),
-            ("no memory\nx", "no disk", ("no memory", "x")),
+            ("no disk", "no memory", ("no disk", "no disk")),
+            ("no memory\nx", "no disk", ("no memory", "no memory\nx")),
         ] {
             let (message, trace) = parts(text, message);
             assert_eq!((&*message, &*trace), expected, "{text}");
@@ -203,8 +198,14 @@ mod tests {
                 "odd [FAILED] odd\nIn [It]",
                 ("odd", "[FAILED] odd\nIn [It]"),
             ),
-            ("[FAILED] odd\nat a.go:1", ("odd", "at a.go:1")),
-            ("a disk and a disk", ("a disk and a disk", "")),
+            (
+                "[FAILED] odd\nat a.go:1",
+                ("odd", "[FAILED] odd\nat a.go:1"),
+            ),
+            (
+                "a disk and a disk",
+                ("a disk and a disk", "a disk and a disk"),
+            ),
             ("ä ä", ("ä", "ä")),
             ("", ("", "")),
         ] {
@@ -219,6 +220,7 @@ mod tests {
             ("no disk a.go:1: no disk", "no disk\na.go:1"),
             ("odd [FAILED] odd\nIn [It]", "odd\nIn [It]"),
             ("odd odd", "odd"),
+            ("[FAILED] odd\nat a.go:1", "odd\nat a.go:1"),
             ("odd\noddly", "odd\noddly"),
             ("odd", "odd"),
         ] {

@@ -513,9 +513,16 @@ impl<'a> Case<'a> {
     /// The test in the JSON document, without what is unknown.
     fn json(&self) -> Value {
         let details = Some(&self.item.details).filter(|details| !details.is_empty());
+        let failure = (column(self.status) == FAILED).then(|| self.failure());
+        let failure = failure.filter(|failure| !failure.message.is_empty());
+        let message = failure.as_ref().map(|failure| &failure.message);
+        let trace = failure
+            .as_ref()
+            .map(Failure::rest)
+            .filter(|trace| !trace.is_empty());
         let mut test = json!({
             "name": self.name, "status": self.status, "path": self.path, "node": self.node, "file": self.file,
-            "error": self.error, "details": details, "duration": self.duration,
+            "error": self.error, "message": message, "trace": trace, "details": details, "duration": self.duration,
         });
         test.as_object_mut()
             .into_iter()
