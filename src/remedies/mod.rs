@@ -7,6 +7,7 @@
 
 mod known;
 mod mask;
+mod places;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -19,8 +20,10 @@ use base::Joined as _;
 use base::digest;
 use base::logger;
 use base::visible::{cut_bytes, head};
+use base::words::count;
 pub(crate) use known::{ImageUser, is_local_image, load_commands, missing_image, remedy};
 use mask::mask;
+pub(crate) use places::{NodeList, TestPlace, TestPlaces};
 
 /// Maximum length of a cause.
 const MAX_CAUSE_BYTES: usize = 200;
@@ -79,6 +82,16 @@ pub(crate) struct ReportedFailure<'a> {
     pub link: Option<&'a str>,
 }
 
+impl ReportedFailure<'_> {
+    /// Whether the test has a name of its own, unlike a missing result, which is named after its
+    /// failure.
+    fn is_named_apart(&self) -> bool {
+        significant(self.text)
+            .next()
+            .is_some_and(|line| !self.test.contains(without_label(line.trim())))
+    }
+}
+
 /// Failures with a common cause.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -89,13 +102,14 @@ pub(crate) struct Cause {
     pub count: u64,
     /// The number of distinct tests.
     pub tests: usize,
-    /// The number of nodes; 0 if unknown.
-    nodes: usize,
+    /// The nodes; none if unknown.
+    #[serde(with = "node_count")]
+    pub nodes: NodeList,
     /// The plugins concerned.
     pub plugins: Vec<String>,
     /// The first tests, without tests named after their failure, such as missing results.
-    #[serde(rename = "testNames")]
-    pub names: Vec<String>,
+    #[serde(rename = "testNames", with = "test_names")]
+    pub names: Vec<TestPlace>,
     /// One of the failures.
     pub example: Example,
     /// The remedy.
@@ -105,6 +119,42 @@ pub(crate) struct Cause {
     /// Its number, in order of first occurrence.
     #[serde(skip)]
     pub index: usize,
+}
+
+/// Nodes as their number.
+mod node_count {
+    use super::NodeList;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(nodes: &NodeList, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_u64(nodes.count())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<NodeList, D::Error> {
+        u64::deserialize(input).map(NodeList::of_count)
+    }
+}
+
+/// Tests as their names.
+mod test_names {
+    use super::TestPlace;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(tests: &[TestPlace], out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(tests.iter().map(|place| &place.test))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Vec<TestPlace>, D::Error> {
+        let names = Vec::<String>::deserialize(input)?.into_iter();
+        Ok(names
+            .map(|test| TestPlace {
+                test,
+                ..TestPlace::default()
+            })
+            .collect())
+    }
 }
 
 /// One failure of a cause.
@@ -180,18 +230,26 @@ impl Causes {
             .known
             .insert(digest(&(index, failure.plugin, failure.test)));
         cause.tests += usize::from(is_new);
-        if is_new
-            && cause.names.len() < MAX_NAMES
-            && significant(failure.text)
-                .next()
-                .is_some_and(|line| !failure.test.contains(without_label(line.trim())))
-        {
-            cause.names.push(failure.test.to_owned());
+        if is_new && cause.names.len() < MAX_NAMES && failure.is_named_apart() {
+            cause.names.push(TestPlace {
+                plugin: failure.plugin.to_owned(),
+                test: failure.test.to_owned(),
+                ..TestPlace::default()
+            });
         }
-        let is_new_node = failure
-            .node
-            .is_some_and(|node| self.known.insert(digest(&(index, node))));
-        cause.nodes += usize::from(is_new_node);
+        if let Some(node) = failure.node {
+            let place = (index, failure.plugin, failure.test, node);
+            let is_named =
+                |named: &&mut TestPlace| (&*named.plugin, &*named.test) == (place.1, place.2);
+            if let Some(named) = cause.names.iter_mut().find(is_named)
+                && self.known.insert(digest(&place))
+            {
+                named.nodes.add(node);
+            }
+            if self.known.insert(digest(&(index, node))) {
+                cause.nodes.add(node);
+            }
+        }
         if !cause.plugins.iter().any(|plugin| plugin == failure.plugin) {
             cause.plugins.push(failure.plugin.to_owned());
         }
@@ -244,25 +302,20 @@ impl Cause {
 
     /// The numbers of tests and nodes, for display.
     pub(crate) fn extent(&self) -> String {
-        let tests = counted(self.tests, "test");
-        let extent = match self.nodes {
+        let tests = count(self.tests, "test");
+        let extent = match self.nodes.count() {
             0 => tests,
-            nodes => format!("{tests} on {}", counted(nodes, "node")),
+            nodes => format!("{tests} on {}", count(nodes, "node")),
         };
         // The masked parts of the headline are those of one failure.
         let varies =
             self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
         if varies {
-            format!("{extent}, details vary")
+            format!("{extent}, values differ")
         } else {
             extent
         }
     }
-}
-
-/// A number with its noun.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// A line without the label that Ginkgo writes before a failure.
@@ -418,9 +471,9 @@ impl Why {
             all => format!("The run failed as a whole: none of its {all} results arrived."),
         }];
         for reason in self.causes.iter().take(MAX_TOLD) {
-            let on = match reason.nodes {
+            let on = match reason.nodes.count() {
                 0 => String::new(),
-                nodes => format!(" on {}", counted(nodes, "node")),
+                nodes => format!(" on {}", count(nodes, "node")),
             };
             let remedy = reason
                 .remedy
@@ -529,7 +582,7 @@ mod tests {
                 (
                     "dial tcp <ip>:443: i/o timeout",
                     3,
-                    "2 tests on 2 nodes, details vary".to_owned()
+                    "2 tests on 2 nodes, values differ".to_owned()
                 ),
                 ("odd", 2, "2 tests on 1 node".to_owned()),
             ]

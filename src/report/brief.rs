@@ -15,7 +15,7 @@ use super::terminal::{DIM, TextOutput, colour};
 use super::words::{count, number, spoken};
 use crate::health::Detail;
 use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
-use crate::remedies::{Cause, Why};
+use crate::remedies::{Cause, TestPlace, Why};
 use crate::verdict::Outcome;
 use base::json::{json, list};
 use base::{visible, xml};
@@ -60,7 +60,7 @@ fn cause(cause: &Cause) -> Value {
     let named = cause.names.len();
     json!({
         "count": cause.count, "headline": headline, "extent": cause.extent(), "plugins": cause.plugins,
-        "names": cause.names, "more": if named > 0 { cause.tests - named } else { 0 },
+        "names": list(cause.names.iter().map(TestPlace::text)), "more": if named > 0 { cause.tests - named } else { 0 },
         "remedy": cause.remedy, "link": cause.link, "example": cause.example, "lines": lines,
     })
 }
