@@ -101,7 +101,7 @@ pub(crate) fn namespace_of_run(args: Args) -> Result<String> {
 }
 
 /// Whether the flag or the variable names a namespace.
-fn names_namespace(args: Args) -> bool {
+pub(super) fn names_namespace(args: Args) -> bool {
     args.given("namespace") || sys::variable(NAMESPACE).is_some()
 }
 

@@ -47,8 +47,12 @@ pub(crate) fn aggregator(args: Args) -> Result<u8> {
         let client = cluster::client(args).context("connecting to the API server")?;
         Ok(client.under(&stop).patience(API_OUTAGE_LIMIT))
     };
-    let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop)?;
-    Ok(u8::from(!clean))
+    let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop);
+    if let (Err(error), Some(_)) = (&clean, variable(env::ADVERTISE_IP)) {
+        // The only trace of an aggregator that could not publish its status.
+        leave(names::TERMINATION_LOG.as_ref(), error);
+    }
+    Ok(u8::from(!clean?))
 }
 
 /// Runs `worker global` or `worker single-node`.

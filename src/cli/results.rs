@@ -164,7 +164,6 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
     let unfinished = args.on("live") && !Path::new(name).join(layout::INFO).exists();
     let depth = match format {
         "text" if as_original && !unfinished => Depth::Trees,
-        "text" => Depth::Run,
         "html" => Depth::Page,
         _ => Depth::Tests,
     };

@@ -873,7 +873,8 @@ fn preflight() -> [Arg; 3] {
         bare(
             list(
                 "--skip-preflight CHECK,...",
-                "Checks to skip: dnscheck, versioncheck, existingnamespace; all without a value",
+                "Checks to skip: dnscheck, versioncheck, existingnamespace, references; all without a \
+                 value",
             ),
             "true",
         )

@@ -211,8 +211,7 @@ impl<'a> Creation<'a> {
     /// are `coming`.
     fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
         let mut asked = BTreeSet::new();
-        let mut refused: Vec<_> = self
-            .objects
+        self.objects
             .iter()
             .filter_map(|object| match coming.contains(&*object.namespace) {
                 false => self.refusal(object),
@@ -221,13 +220,7 @@ impl<'a> Creation<'a> {
                 }
                 true => None,
             })
-            .collect();
-        refused.extend(
-            self.objects
-                .iter()
-                .flat_map(|object| self.missing_claims(object)),
-        );
-        refused
+            .collect()
     }
 
     /// Creates all objects; in the namespace `cleared`, after the permissions that earlier runs
@@ -389,37 +382,6 @@ impl<'a> Creation<'a> {
                 None
             }
         }
-    }
-
-    /// The missing volume claims of a pod, which would stay pending forever.
-    fn missing_claims(&self, object: &NewObject<'_>) -> Vec<Refused> {
-        let namespace = &object.namespace;
-        if object.resource != Resource::PODS {
-            return Vec::new();
-        }
-        let claims = object.value["spec"]["volumes"]
-            .items()
-            .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
-        let is_missing = |claim: &&str| {
-            !self.makes(&Resource::VOLUME_CLAIMS, namespace, claim)
-                && matches!(
-                    self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim),
-                    Ok(None)
-                )
-        };
-        claims
-            .filter(is_missing)
-            .map(|claim| Refused {
-                object: Some(object.described()),
-                why: format!(
-                    "there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"
-                ),
-                remedy: Some(
-                    "create both before the run, and use --skip-preflight=existingnamespace".into(),
-                ),
-                ..Refused::default()
-            })
-            .collect()
     }
 
     /// Whether the objects include this one.

@@ -321,6 +321,25 @@ fn unreadable_namespace_is_kept_without_a_guess() {
 }
 
 #[test]
+fn unreadable_objects_of_a_run_allow_no_guess_about_its_namespace() {
+    let api = ApiServer::start();
+    run(&api, "one", 1, "clusterAdmin");
+    api.forbid("get", "configmaps");
+    let found = RunObjects::read(&client(&api), "one").unwrap();
+    let why = removal("one").why_kept(&found);
+    assert!(why.starts_with("this account may not read"), "{why}");
+}
+
+#[test]
+fn namespace_without_a_run_is_named_as_such() {
+    let api = ApiServer::start();
+    api.put("/api/v1/namespaces/other", json!({}));
+    let found = RunObjects::read(&client(&api), "other").unwrap();
+    let why = removal("other").why_kept(&found);
+    assert_eq!(why, "namespace other has no run, and is kept");
+}
+
+#[test]
 fn only_the_very_object_is_removed_without_grace() {
     let api = ApiServer::start();
     let pods = "/api/v1/namespaces/default/pods";

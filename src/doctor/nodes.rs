@@ -102,14 +102,17 @@ impl Nodes {
             .collect()
     }
 
-    /// Whether no node has an image. False if a node may have more images than it reports.
-    pub(super) fn lack(&self, image: &str) -> bool {
-        let lacks = |node: &Value| {
+    /// The usable nodes that lack an image, and the number of all of them. A node that may have
+    /// more images than it reports lacks none.
+    pub(super) fn lacking(&self, image: &str) -> (Vec<&str>, usize) {
+        let usable = self.usable();
+        let lacks = |node: &&&Value| {
             let told = node["status"]["images"].as_array();
             told.is_some_and(|told| told.len() < MAX_IMAGES_TOLD)
                 && !images(node).any(|name| name == image)
         };
-        !self.all.is_empty() && self.all.iter().all(lacks)
+        let lacking = usable.iter().filter(lacks).map(|node| node.name());
+        (lacking.collect(), usable.len())
     }
 
     /// A ready node of each architecture.

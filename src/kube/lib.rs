@@ -9,10 +9,11 @@
 //! kubeconfig        how to reach it
 //! request, error    pure values
 //! client            sends, retries
-//! list_watch, exec, discovery
+//! list_watch, delay, exec, discovery
 //! ```
 
 mod client;
+mod delay;
 mod discovery;
 mod error;
 mod exec;
@@ -28,6 +29,7 @@ mod tests_reach;
 
 pub use base::tls::{Identity, Trust, client_config};
 pub use client::Client;
+pub use delay::{Delay, is_delayed};
 pub use discovery::{Discovery, Kind};
 pub use error::{Error, Obstacle, Stage};
 pub use exec::Exit;

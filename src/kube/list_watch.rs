@@ -116,7 +116,7 @@ impl Client {
 
     /// Passes the objects of one page to `sink`, with kind and version: of the page `next`, or of
     /// the first if that is empty.
-    fn page(
+    pub(super) fn page(
         &self,
         resource: &Resource,
         first: &Request,

@@ -54,6 +54,7 @@ impl Resource {
         SECRETS = "" "v1" "secrets" "Secret" true;
         SERVICES = "" "v1" "services" "Service" true;
         SERVICE_ACCOUNTS = "" "v1" "serviceaccounts" "ServiceAccount" true;
+        RUNTIME_CLASSES = "node.k8s.io" "v1" "runtimeclasses" "RuntimeClass" false;
         DAEMON_SETS = "apps" "v1" "daemonsets" "DaemonSet" true;
         CLUSTER_ROLES = "rbac.authorization.k8s.io" "v1" "clusterroles" "ClusterRole" false;
         CLUSTER_ROLE_BINDINGS = "rbac.authorization.k8s.io" "v1" "clusterrolebindings" "ClusterRoleBinding" false;

@@ -64,6 +64,11 @@ impl<'a> StatusPublisher<'a> {
         published
     }
 
+    /// Whether the latest status is in the annotation of the pod.
+    pub(super) fn is_published(&self) -> bool {
+        self.pod.is_some() && lock(&self.unpublished).is_none()
+    }
+
     /// Repeats a publication that failed until it succeeds or `stop`, if this container stays: a
     /// command that follows the run waits for it.
     pub(super) fn repeat_failed(&self, stop: &Stop) {

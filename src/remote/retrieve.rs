@@ -16,7 +16,7 @@ use ring::digest;
 
 use super::seal::{self, Authorities, KnownAuthority, SealedFile};
 use super::service::Credentials;
-use super::state::{self, SILENCE_TIMEOUT};
+use super::state::{self, RunState, SILENCE_TIMEOUT};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
 use base::retry::{Attempts, LeastRate};
@@ -167,6 +167,13 @@ impl Retrieval<'_> {
             }
             Err(error) => return Err(RetrievalError::Unasked(error.into())),
         };
+        if pod["status"]["phase"] == "Pending" {
+            let state = RunState::read_pod(client, &pod);
+            return Err(RetrievalError::NotReady(anyhow!(
+                "the run has not started: {}; wait for it with `sonobuoy wait -n {namespace}`",
+                state.summary()
+            )));
+        }
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
         let aggregator = Aggregator {

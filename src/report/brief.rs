@@ -17,7 +17,7 @@ use base::json::{json, list};
 use base::{visible, xml};
 use model::health::Detail;
 use model::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
-use model::remedies::{Cause, Why};
+use model::remedies::{Cause, TestPlace, Why};
 use model::verdict::Outcome;
 
 /// Maximum causes, and slowest tests.
@@ -60,7 +60,7 @@ fn cause(cause: &Cause) -> Value {
     let named = cause.names.len();
     json!({
         "count": cause.count, "headline": headline, "extent": cause.extent(), "plugins": cause.plugins,
-        "names": cause.names, "more": if named > 0 { cause.tests - named } else { 0 },
+        "names": list(cause.names.iter().map(TestPlace::text)), "more": if named > 0 { cause.tests - named } else { 0 },
         "remedy": cause.remedy, "link": cause.link, "example": cause.example, "lines": lines,
     })
 }

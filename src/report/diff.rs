@@ -267,7 +267,7 @@ impl Diff {
             Some(_) => ChangeKind::Changed,
         };
         if is_failure(after) && self.room > 0 {
-            change.why = visible::cut(&case.reason(), WHY).into_owned();
+            change.why = visible::cut(&case.failure().text(), WHY).into_owned();
             self.room = self.room.saturating_sub(change.why.len());
         }
         self.changes.push(change);

@@ -25,8 +25,8 @@ use base::json::json;
 use model::health::{FailedQuery, Health, Part};
 use model::item::read::items;
 use model::item::{
-    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Item, LINK, OTHER, PASSED, REMEDY, RESUMED,
-    SKIPPED, TIMEOUT, UNKNOWN,
+    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Failure, Item, LINK, MessageMark, OTHER, PASSED,
+    REMEDY, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
 };
 use model::layout::{self, HEALTH, QUERY_ERRORS};
 use model::remedies::{Cause, Causes, ReportedFailure, Why};
@@ -506,16 +506,23 @@ pub struct Case<'a> {
     /// The item of its node.
     node_item: Option<&'a Item>,
     /// The data of its file about this test.
-    pub told: Option<&'a JunitDetails>,
+    pub from_file: Option<&'a JunitDetails>,
 }
 
 impl<'a> Case<'a> {
     /// The test in the JSON document, without what is unknown.
     fn json(&self) -> Value {
         let details = Some(&self.item.details).filter(|details| !details.is_empty());
+        let failure = (column(self.status) == FAILED).then(|| self.failure());
+        let failure = failure.filter(|failure| !failure.message.is_empty());
+        let message = failure.as_ref().map(|failure| &failure.message);
+        let trace = failure
+            .as_ref()
+            .map(Failure::rest)
+            .filter(|trace| !trace.is_empty());
         let mut test = json!({
             "name": self.name, "status": self.status, "path": self.path, "node": self.node, "file": self.file,
-            "error": self.error, "details": details, "duration": self.duration,
+            "error": self.error, "message": message, "trace": trace, "details": details, "duration": self.duration,
         });
         test.as_object_mut()
             .into_iter()
@@ -542,19 +549,34 @@ impl<'a> Case<'a> {
         self.item.details.get(key)?.as_str()
     }
 
-    /// The failure text: the parts with the reason, else all details.
-    pub fn reason(&self) -> String {
+    /// Why it failed: the parts with the reason, else all details.
+    pub fn failure(&self) -> Failure {
+        let marks = self
+            .from_file
+            .map(|details| (details.failure, details.error))
+            .unwrap_or_default();
         // Where a result is missing, the failure is the cause behind a fixed message.
         let message = self
             .detail("error")
             .filter(|_| !self.is_error() || self.detail(FAILURE).is_none());
-        let known: Vec<&str> = [self.error, self.detail(FAILURE), message]
-            .into_iter()
-            .flatten()
-            .collect();
-        if !known.is_empty() {
-            return known.join("\n");
+        let mut failure = Failure::default();
+        for (text, mark) in [
+            (self.error, MessageMark::default()),
+            (self.detail(FAILURE), marks.0),
+            (message, marks.1),
+        ] {
+            if let Some(text) = text {
+                failure.add(&Failure::split(text, mark));
+            }
         }
+        if failure.message.is_empty() {
+            failure = Failure::split(&self.further_details(), MessageMark::default());
+        }
+        failure
+    }
+
+    /// The details that may say why it failed, in lines.
+    fn further_details(&self) -> String {
         let aside = |key: &str| {
             key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK, RESUMED].contains(&key)
         };
@@ -590,12 +612,12 @@ impl<'a> Case<'a> {
         let Self {
             plugin, node, name, ..
         } = *self;
-        let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
+        let (failure, remedy, link) = (self.failure(), self.detail(REMEDY), self.detail(LINK));
         causes.add(&ReportedFailure {
             plugin,
             node,
             test: name,
-            text: &text,
+            text: &failure.text(),
             remedy,
             link,
         })
@@ -630,7 +652,7 @@ impl Cases<'_> {
                 .map(String::as_str);
             let is_node = |item: &&Item| item.meta.get("type").is_some_and(|kind| kind == "node");
             let node_item = around.clone().find(is_node);
-            let told = file.and_then(|file| {
+            let from_file = file.and_then(|file| {
                 let (plugin, file) = layout::deliverer(self.plugin, file);
                 self.archive.survey.told(plugin, file, &item.name)
             });
@@ -645,12 +667,12 @@ impl Cases<'_> {
                 node: node_item.map(|item| &*item.name),
                 file,
                 error: item.meta.get("error").map(String::as_str),
-                duration: item.duration().or_else(|| told?.duration),
+                duration: item.duration().or_else(|| from_file?.duration),
                 item: &item,
                 plugin: self.plugin,
                 root: above.first().unwrap_or(&item),
                 node_item,
-                told,
+                from_file,
             })
         })?;
         ensure!(found, missing(self.node));

@@ -280,36 +280,37 @@ fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport
 
 fn test(case: &Case<'_>) -> String {
     let item = case.item;
-    let untold = JunitDetails::default();
-    let told = case.told.unwrap_or(&untold);
+    let none = JunitDetails::default();
+    let from_file = case.from_file.unwrap_or(&none);
     let place = iter::once(case.plugin).chain(case.group()).joined(".");
-    let class = if told.class.is_empty() {
+    let class = if from_file.class.is_empty() {
         &place
     } else {
-        &*told.class
+        &*from_file.class
     };
     let status = case.status;
-    let text = case.reason();
+    let failure = case.failure();
     let mut inside = match status {
         PASSED => String::new(),
         SKIPPED => element(
             "skipped",
             None,
-            Some(&*told.skipped).filter(|reason| !reason.is_empty()),
+            Some(&*from_file.skipped).filter(|reason| !reason.is_empty()),
             None,
         ),
         FAILED | TIMEOUT => {
-            let (message, text) = match text.split_at_checked(told.message) {
-                Some((message, rest)) if told.message > 0 => (message, rest.trim_start()),
-                _ => (text.lines().next().unwrap_or_default(), text.as_str()),
-            };
-            let failure = element("failure", Some(status), Some(message), Some(text));
+            let failure = element(
+                "failure",
+                Some(status),
+                Some(&failure.message),
+                Some(&failure.trace),
+            );
             failure + &attempts(item, "rerunFailure", 1)
         }
         FLAKY => attempts(item, "flakyFailure", 0),
         UNKNOWN => {
             let reason = case.error.unwrap_or("the result is unknown");
-            element("error", Some(UNKNOWN), Some(reason), Some(&text))
+            element("error", Some(UNKNOWN), Some(reason), Some(&failure.text()))
         }
         // Neither good nor bad, which JUnit cannot express.
         custom => element("skipped", None, Some(&format!("status: {custom}")), None),
@@ -331,7 +332,7 @@ fn test(case: &Case<'_>) -> String {
     testcase(
         case.name,
         class,
-        &told.source,
+        &from_file.source,
         case.duration.unwrap_or_default(),
         &inside,
     )

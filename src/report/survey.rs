@@ -19,6 +19,7 @@ use super::files::ExtractedFiles;
 use base::clock::parse_rfc3339;
 use base::json::{json, nullable};
 use base::xml::{Lexer, Token};
+use model::item::MessageMark;
 use model::layout::{self, RECEIVED, RUN_LOG};
 use model::names;
 
@@ -30,8 +31,10 @@ const MAX_BYTES: usize = 64 << 20;
 pub struct JunitDetails {
     /// Duration in seconds.
     pub duration: Option<f64>,
-    /// Length in bytes of the message at the start of its failure; the rest is its text.
-    pub message: usize,
+    /// Where the message of its `<failure>` ends in the text of the tree.
+    pub failure: MessageMark,
+    /// The same of its `<error>`.
+    pub error: MessageMark,
     /// Its class; empty if the file names none.
     pub class: String,
     /// Its source file; empty if the file names none.
@@ -88,7 +91,8 @@ impl Survey {
                     while lexer.next_child()? {
                         let message = lexer.attribute("message").unwrap_or_default();
                         match lexer.name() {
-                            "failure" => details.message = message.trim_start().len(),
+                            "failure" => details.failure = MessageMark::new(message),
+                            "error" => details.error = MessageMark::new(message),
                             "skipped" => details.skipped = message.trim().to_owned(),
                             _ => {}
                         }

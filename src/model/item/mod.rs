@@ -3,6 +3,7 @@
 //! Owns the structure. Knows neither how a tree is built from files (`process` does), nor what its
 //! statuses mean together (`verdict` does), nor how it is displayed.
 
+mod failure;
 pub mod read;
 pub mod tree;
 mod utf16;
@@ -11,6 +12,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+pub use failure::{Failure, MessageMark};
 
 pub use crate::verdict::{
     FAILED, FLAKY, OTHER, PASSED, SKIPPED, TIMEOUT, UNKNOWN, is_failure, is_known,

@@ -3,6 +3,7 @@
 //! before it is pushed.
 
 use super::{MAX_TEXT_BYTES, without_source};
+use base::Joined as _;
 use base::visible::head;
 
 /// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The
@@ -38,6 +39,37 @@ const KNOWN: &[(&str, &[&str])] = &[
             "cannot reach the aggregator&no route",
             "cannot reach the aggregator&reset",
         ],
+    ),
+    // A pod needs an object that the namespace lacks.
+    (
+        "create it in the run's namespace before the run, or correct its name in the definition; \
+         `sonobuoy doctor -p` lists what is missing",
+        &[
+            "secret \"&not found",
+            "configmap \"&not found",
+            "persistentvolumeclaim \"&not found",
+            "serviceaccount \"&not found",
+        ],
+    ),
+    (
+        "name a runtime class that the cluster and this node have in `runtimeClassName`; \
+         `kubectl get runtimeclasses` lists them",
+        &["runtimeclass \"&not found", "no runtime for "],
+    ),
+    // A volume cannot be mounted.
+    (
+        "correct `path` and `type` of the `hostPath` volume: this node has nothing of that type \
+         there",
+        &["hostpath type check failed"],
+    ),
+    (
+        "look at the volume in the definition, and at the storage behind it",
+        &["failedmount", "failedattachvolume"],
+    ),
+    // A node cannot create a pod.
+    (
+        "look at the network plugin (CNI) and the container runtime of the node",
+        &["failedcreatepodsandbox", "network plugin is not ready"],
     ),
     // An image cannot be pulled.
     (
@@ -272,24 +304,40 @@ pub fn is_local_image(image: &str) -> bool {
     image.starts_with(LOCAL)
 }
 
-/// The commands that load an image without a registry into nodes, one per line.
+/// Who uses an image, and so by which flag another one is named.
+#[derive(Clone, Copy)]
+pub enum ImageUser<'a> {
+    /// The aggregator and the workers.
+    Run,
+    /// The plugin of this name.
+    Plugin(&'a str),
+}
+
+/// The commands that load an image of the run without a registry into nodes, one per line.
 pub fn load_commands(image: &str) -> String {
-    ways_to_load(image, "\n  ", "\n  ")
+    ways_to_load(image, ImageUser::Run, "\n  ", "\n  ")
 }
 
 /// An introduction and the commands: the first after `before`, the others after `between`.
-fn ways_to_load(image: &str, before: &str, between: &str) -> String {
+fn ways_to_load(image: &str, user: ImageUser<'_>, before: &str, between: &str) -> String {
     let name = image.strip_prefix(LOCAL).unwrap_or(image);
+    let (own, flag) = match user {
+        ImageUser::Run => (
+            Some("sonobuoy run --load".to_owned()),
+            "--sonobuoy-image ".to_owned(),
+        ),
+        ImageUser::Plugin(plugin) => (None, format!("--plugin-image {plugin}:")),
+    };
     let commands = [
         format!("kind load docker-image {image}"),
         format!("docker save {image} | sudo k3s ctr images import -"),
         format!("docker save {image} | sudo ctr -n k8s.io images import -"),
         format!(
             "docker tag {image} REGISTRY/{name} && docker push REGISTRY/{name}, then run with \
-             --sonobuoy-image REGISTRY/{name}"
+             {flag}REGISTRY/{name}"
         ),
     ];
-    let ways = commands.join(between);
+    let ways = own.into_iter().chain(commands).joined(between);
     format!(
         "`{image}` is in no registry and has to be loaded into every node, for example by one \
          of:{before}{ways}"
@@ -298,9 +346,9 @@ fn ways_to_load(image: &str, before: &str, between: &str) -> String {
 
 /// The remedy for a missing image known to this program, unless the node's error is likely
 /// temporary.
-pub fn missing_image(image: &str, said: &str) -> Option<String> {
+pub fn missing_image(image: &str, user: ImageUser<'_>, said: &str) -> Option<String> {
     if is_local_image(image) {
-        return Some(ways_to_load(image, " ", "; "));
+        return Some(ways_to_load(image, user, " ", "; "));
     }
     let last = image.rsplit('/').next()?;
     let (name, tag) = last.split_once(':')?;
@@ -414,6 +462,35 @@ mod tests {
                 "give the namespace the Pod Security",
             ),
             (
+                "FailedMount: MountVolume.SetUp failed for volume \"s\": secret \"x\" not found",
+                "create it in the run's namespace before",
+            ),
+            (
+                "0/3 nodes are available: persistentvolumeclaim \"x\" not found.",
+                "create it in the run's namespace before",
+            ),
+            (
+                "pods \"p-\" is forbidden: error looking up service account n/x: serviceaccount \
+                 \"x\" not found",
+                "create it in the run's namespace before",
+            ),
+            (
+                "pod rejected: RuntimeClass \"x\" not found",
+                "name a runtime class that the cluster",
+            ),
+            (
+                "FailedMount: hostPath type check failed: /etc is not a file",
+                "correct `path` and `type` of the",
+            ),
+            (
+                "FailedAttachVolume: Multi-Attach error",
+                "look at the volume in the definition",
+            ),
+            (
+                "FailedCreatePodSandBox: plugin type=\"calico\" failed: i/o timeout",
+                "look at the network plugin (CNI)",
+            ),
+            (
                 "stat /nope: no such file or directory",
                 "check the path that the message names,",
             ),
@@ -448,6 +525,17 @@ mod tests {
     }
 
     #[test]
+    fn remedy_for_a_local_image_names_the_flag_of_its_user() {
+        let image = "localhost/x:1";
+        let of_plugin = missing_image(image, ImageUser::Plugin("p"), "").unwrap();
+        assert!(of_plugin.ends_with("then run with --plugin-image p:REGISTRY/x:1"));
+        assert!(!of_plugin.contains("--load"), "{of_plugin}");
+        let of_run = load_commands(image);
+        assert!(of_run.ends_with("then run with --sonobuoy-image REGISTRY/x:1"));
+        assert!(of_run.contains("\n  sonobuoy run --load\n"), "{of_run}");
+    }
+
+    #[test]
     fn load_commands_are_named_where_they_help() {
         let ours = "registry.k8s.io/conformance:v1.30.0";
         for (image, said, expected) in [
@@ -476,7 +564,7 @@ mod tests {
                 Some(": kind load docker-image localhost/sonobuoy:v1; "),
             ),
         ] {
-            let found = missing_image(image, said);
+            let found = missing_image(image, ImageUser::Plugin("p"), said);
             assert_eq!(found.is_some(), expected.is_some(), "{image}: {said}");
             assert!(
                 found

@@ -7,6 +7,7 @@
 
 mod known;
 mod mask;
+mod places;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -19,8 +20,10 @@ use base::Joined as _;
 use base::digest;
 use base::logger;
 use base::visible::{cut_bytes, head};
-pub use known::{is_local_image, load_commands, missing_image, remedy};
+use base::words::count;
+pub use known::{ImageUser, is_local_image, load_commands, missing_image, remedy};
 use mask::mask;
+pub use places::{NodeList, TestPlace, TestPlaces};
 
 /// Maximum length of a cause.
 const MAX_CAUSE_BYTES: usize = 200;
@@ -49,6 +52,11 @@ static FRAME: LazyLock<Regex> = LazyLock::new(|| {
     .expect("a valid pattern")
 });
 
+/// A text without what varies between nodes and repetitions of one cause.
+pub fn cause_key(text: &str, nodes: &HashSet<String>) -> String {
+    mask(&cut_bytes(text, 5 * MAX_CAUSE_BYTES), nodes)
+}
+
 /// Appends the remedy to a text, unless the text has one, which follows a semicolon.
 pub fn advised(text: &str) -> String {
     match remedy(text).filter(|_| !text.contains("; ")) {
@@ -74,6 +82,16 @@ pub struct ReportedFailure<'a> {
     pub link: Option<&'a str>,
 }
 
+impl ReportedFailure<'_> {
+    /// Whether the test has a name of its own, unlike a missing result, which is named after its
+    /// failure.
+    fn is_named_apart(&self) -> bool {
+        significant(self.text)
+            .next()
+            .is_some_and(|line| !self.test.contains(without_label(line.trim())))
+    }
+}
+
 /// Failures with a common cause.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -84,13 +102,14 @@ pub struct Cause {
     pub count: u64,
     /// The number of distinct tests.
     pub tests: usize,
-    /// The number of nodes; 0 if unknown.
-    nodes: usize,
+    /// The nodes; none if unknown.
+    #[serde(with = "node_count")]
+    pub nodes: NodeList,
     /// The plugins concerned.
     pub plugins: Vec<String>,
     /// The first tests, without tests named after their failure, such as missing results.
-    #[serde(rename = "testNames")]
-    pub names: Vec<String>,
+    #[serde(rename = "testNames", with = "test_names")]
+    pub names: Vec<TestPlace>,
     /// One of the failures.
     pub example: Example,
     /// The remedy.
@@ -100,6 +119,42 @@ pub struct Cause {
     /// Its number, in order of first occurrence.
     #[serde(skip)]
     pub index: usize,
+}
+
+/// Nodes as their number.
+mod node_count {
+    use super::NodeList;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(nodes: &NodeList, out: S) -> Result<S::Ok, S::Error> {
+        out.serialize_u64(nodes.count())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<NodeList, D::Error> {
+        u64::deserialize(input).map(NodeList::of_count)
+    }
+}
+
+/// Tests as their names.
+mod test_names {
+    use super::TestPlace;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(tests: &[TestPlace], out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(tests.iter().map(|place| &place.test))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Vec<TestPlace>, D::Error> {
+        let names = Vec::<String>::deserialize(input)?.into_iter();
+        Ok(names
+            .map(|test| TestPlace {
+                test,
+                ..TestPlace::default()
+            })
+            .collect())
+    }
 }
 
 /// One failure of a cause.
@@ -151,7 +206,10 @@ impl Causes {
         };
         // Masking takes long, and rarely shortens a line to less than a fifth.
         cut_bytes(
-            &mask(&cut_bytes(once(&line), 5 * MAX_CAUSE_BYTES), &self.nodes),
+            &mask(
+                &cut_bytes(without_label(&line), 5 * MAX_CAUSE_BYTES),
+                &self.nodes,
+            ),
             MAX_CAUSE_BYTES,
         )
     }
@@ -172,18 +230,26 @@ impl Causes {
             .known
             .insert(digest(&(index, failure.plugin, failure.test)));
         cause.tests += usize::from(is_new);
-        if is_new
-            && cause.names.len() < MAX_NAMES
-            && significant(failure.text)
-                .next()
-                .is_some_and(|line| !failure.test.contains(once(line.trim())))
-        {
-            cause.names.push(failure.test.to_owned());
+        if is_new && cause.names.len() < MAX_NAMES && failure.is_named_apart() {
+            cause.names.push(TestPlace {
+                plugin: failure.plugin.to_owned(),
+                test: failure.test.to_owned(),
+                ..TestPlace::default()
+            });
         }
-        let is_new_node = failure
-            .node
-            .is_some_and(|node| self.known.insert(digest(&(index, node))));
-        cause.nodes += usize::from(is_new_node);
+        if let Some(node) = failure.node {
+            let place = (index, failure.plugin, failure.test, node);
+            let is_named =
+                |named: &&mut TestPlace| (&*named.plugin, &*named.test) == (place.1, place.2);
+            if let Some(named) = cause.names.iter_mut().find(is_named)
+                && self.known.insert(digest(&place))
+            {
+                named.nodes.add(node);
+            }
+            if self.known.insert(digest(&(index, node))) {
+                cause.nodes.add(node);
+            }
+        }
         if !cause.plugins.iter().any(|plugin| plugin == failure.plugin) {
             cause.plugins.push(failure.plugin.to_owned());
         }
@@ -202,7 +268,7 @@ impl Cause {
     fn new(cause: String, index: usize, failure: &ReportedFailure<'_>) -> Self {
         let lines = significant(failure.text)
             .take(MAX_LINES)
-            .map(|line| cut_bytes(once(line), MAX_LINE_BYTES));
+            .map(|line| cut_bytes(without_label(line), MAX_LINE_BYTES));
         let example = Example {
             plugin: failure.plugin.to_owned(),
             node: failure.node.map(str::to_owned),
@@ -236,37 +302,24 @@ impl Cause {
 
     /// The numbers of tests and nodes, for display.
     pub fn extent(&self) -> String {
-        let tests = counted(self.tests, "test");
-        let extent = match self.nodes {
+        let tests = count(self.tests, "test");
+        let extent = match self.nodes.count() {
             0 => tests,
-            nodes => format!("{tests} on {}", counted(nodes, "node")),
+            nodes => format!("{tests} on {}", count(nodes, "node")),
         };
         // The masked parts of the headline are those of one failure.
         let varies =
             self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
         if varies {
-            format!("{extent}, details vary")
+            format!("{extent}, values differ")
         } else {
             extent
         }
     }
 }
 
-/// A number with its noun.
-fn counted(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
-/// Removes a repetition from a line, as in files with a message beside the text that begins with
-/// it.
-fn once(line: &str) -> &str {
-    let doubled = ["", "[FAILED] ", "Error: "].iter().find_map(|between| {
-        let half = line.len().checked_sub(between.len() + 1)? / 2;
-        let (first, rest) = (line.get(..half)?, line.get(half..)?);
-        let second = rest.strip_prefix(' ')?.strip_prefix(between)?;
-        (first == second && !first.trim().is_empty()).then_some(first)
-    });
-    let line = doubled.unwrap_or(line);
+/// A line without the label that Ginkgo writes before a failure.
+fn without_label(line: &str) -> &str {
     line.strip_prefix("[FAILED] ").unwrap_or(line)
 }
 
@@ -418,9 +471,9 @@ impl Why {
             all => format!("The run failed as a whole: none of its {all} results arrived."),
         }];
         for reason in self.causes.iter().take(MAX_TOLD) {
-            let on = match reason.nodes {
+            let on = match reason.nodes.count() {
                 0 => String::new(),
-                nodes => format!(" on {}", counted(nodes, "node")),
+                nodes => format!(" on {}", count(nodes, "node")),
             };
             let remedy = reason
                 .remedy
@@ -458,12 +511,7 @@ mod tests {
                 "[FAILED] something odd\nIn [It] at: test/e2e/a.go:12 @ 01/02/26",
                 "something odd",
             ),
-            // A message, followed by the text that begins with it.
-            (
-                "something odd [FAILED] something odd\nIn [It] at: test/e2e/a.go:12",
-                "something odd",
-            ),
-            ("odd: 1 odd: 1\nmore", "odd: <n>"),
+            ("odd: 1\nmore", "odd: <n>"),
             (
                 "it ended, and said last:\n\n  no disk 3 here\nmore",
                 "it ended, and said last: no disk <n> here",
@@ -534,7 +582,7 @@ mod tests {
                 (
                     "dial tcp <ip>:443: i/o timeout",
                     3,
-                    "2 tests on 2 nodes, details vary".to_owned()
+                    "2 tests on 2 nodes, values differ".to_owned()
                 ),
                 ("odd", 2, "2 tests on 1 node".to_owned()),
             ]

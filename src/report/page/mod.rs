@@ -670,7 +670,7 @@ fn rerun(cause: &Cause) -> Option<String> {
             let focus = cause
                 .names
                 .iter()
-                .map(|name| regex::escape(plain(name)))
+                .map(|place| regex::escape(plain(&place.test)))
                 .joined("|")
                 .replace(|c: char| c == '\'' || c.is_control(), ".");
             (!focus.is_empty()).then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"))

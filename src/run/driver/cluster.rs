@@ -25,7 +25,7 @@ use base::lock;
 use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
 use kube::{
-    self, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers,
+    self, Delay, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers,
 };
 use model::config;
 use model::names::{LABEL_SESSION, WORKER_CONTAINER};
@@ -37,6 +37,8 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Bytes read from the end of a silent worker's log, and the time limit of that request.
 const LOG_BYTES: u64 = 16 << 10;
 const LOG_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time limit of a request for events.
+const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for a node to end a pod after the end of its grace period.
 const REMOVAL_GRACE: Duration = Duration::from_secs(15);
 /// Capacity of the queue between the watches and their reader.
@@ -158,9 +160,17 @@ pub fn expected(
     )
 }
 
+/// Session of a dry run.
+const NO_SESSION: &str = "0000000000000000";
+
+/// Whether a secret of this name in the pod of a dry run is created by the run.
+pub fn is_made_later(name: &str) -> bool {
+    name.ends_with(NO_SESSION)
+}
+
 /// The pod that a plugin would get, for a dry run.
 pub fn pod(definition: &Definition, config: &config::Run) -> Value {
-    let session = "0000000000000000".to_owned();
+    let session = NO_SESSION.to_owned();
     let ca_cert = String::new();
     let launch = ClusterLaunch {
         definition,
@@ -232,9 +242,9 @@ impl ClusterDriver<'_> {
             self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
             if settled(&place) {
-                due.push(place);
+                due.push(place)
             } else {
-                waves.again(place);
+                waves.again(place)
             }
         }
         for place in waves.finished(|place| per_node && settled(place)) {
@@ -369,7 +379,7 @@ impl ClusterDriver<'_> {
             let nodes = sender.clone();
             let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods = thread("pods").spawn_scoped(scope, move || {
-                watch_pods(client, launch, &self.roster, &sender);
+                watch_pods(client, launch, &self.roster, &sender)
             });
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
@@ -431,6 +441,7 @@ impl ClusterDriver<'_> {
                 Err(error) => log::debug!("no log of the worker in `{pod}`: {error}"),
             }
         }
+        explain_delays(client, launch, monitor);
         monitor.hold(self.receiving, SystemTime::now());
         let mut why = None;
         let mut found = monitor.check(SystemTime::now());
@@ -535,27 +546,34 @@ fn remedy(obstacle: Option<Obstacle>) -> Option<&'static str> {
 
 /// Why the controller creates no pods, from its latest event. One request for all nodes of a batch.
 fn no_pod(client: &kube::Client, launch: &ClusterLaunch<'_>) -> String {
-    let events = Selector::fields(format!(
-        "involvedObject.name={},type=Warning",
-        launch.object_name()
-    ));
-    let found = client
-        .list(&Resource::EVENTS, &launch.config.namespace, &events)
-        .unwrap_or_default();
-    let last = found
-        .iter()
-        .max_by_key(|event| event["lastTimestamp"].text());
-    // Added by the API server to repeated events.
-    let said = last.map(|event| {
-        event["message"]
-            .text()
-            .trim_start_matches("(combined from similar events): ")
-    });
-    let Some(said) = said.filter(|said| !said.is_empty()) else {
-        return String::new();
-    };
-    let remedy = remedy(Obstacle::of(said)).map(|remedy| format!("; {remedy}"));
-    format!(": {said}{}", remedy.unwrap_or_default())
+    let events = client.once(EVENTS_TIMEOUT);
+    match events.delay(&launch.config.namespace, &launch.object()) {
+        Ok(Some(Delay::Warning { message, .. })) => {
+            let remedy = remedy(Obstacle::of(&message)).map(|remedy| format!("; {remedy}"));
+            format!(": {message}{}", remedy.unwrap_or_default())
+        }
+        Ok(Some(Delay::Unreadable)) => format!("; {}", Delay::Unreadable),
+        Ok(None) => String::new(),
+        Err(error) => {
+            log::debug!("no events of `{}`: {error}", launch.object_name());
+            String::new()
+        }
+    }
+}
+
+/// Reads the events of pods that do not start.
+fn explain_delays(client: &kube::Client, launch: &ClusterLaunch<'_>, monitor: &mut Monitor) {
+    let events = client.once(EVENTS_TIMEOUT);
+    for pod in monitor.delayed_pods(SystemTime::now()) {
+        match events.delay(&launch.config.namespace, &pod) {
+            Ok(delay) => monitor.explain_delay(&pod, delay, SystemTime::now()),
+            Err(error) => {
+                log::debug!("no events of `{}`: {error}", pod.name());
+                // The others would probably wait as long, and the check with them.
+                return;
+            }
+        }
+    }
 }
 
 /// The end of the log of a pod's worker.

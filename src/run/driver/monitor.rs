@@ -16,7 +16,7 @@ use super::silence::SilentWorkers;
 use super::verdict::{FAILED_GRACE, PodVerdict, containers_end, disruption, judge};
 use base::clock::{self, passed};
 use client::protocol::{ContainersEnd, Failure, FailureKind, Finding, Lost, ResultId};
-use kube::{Event, Object as _};
+use kube::{Delay, Event, Object as _, is_delayed};
 use model::config::Grace;
 use model::names::WORKER_CONTAINER;
 use model::nodes::Choice;
@@ -28,6 +28,12 @@ pub(super) enum WatchEvent {
     /// About the nodes.
     Node(Event),
 }
+
+/// Pods whose events are read in one check, so that a large cluster is not flooded with requests.
+const MAX_EVENTS_READ: usize = 8;
+/// Pause between two reads of the events of a pod; it doubles up to [`MAX_EVENTS_PAUSE`].
+const FIRST_EVENTS_PAUSE: Duration = Duration::from_secs(5);
+const MAX_EVENTS_PAUSE: Duration = Duration::from_secs(60);
 
 /// Message for a plugin with a single pod, whether it was ever seen or not.
 const DELETED: &str = "the plugin's pod was deleted before its result arrived";
@@ -77,10 +83,31 @@ pub(super) struct Monitor {
 struct PodState {
     id: ResultId,
     verdict: PodVerdict,
+    start: Start,
     /// End of the period in which its result is being received.
     held: Option<SystemTime>,
-    /// The pod, kept for the report only while it has a problem.
+    /// The pod, kept only while it has a problem, for the report, or does not start.
     object: Option<Value>,
+}
+
+/// What is known about the start of a pod.
+#[derive(Default)]
+struct Start {
+    /// What its events say.
+    delay: Option<Delay>,
+    /// When they were last read, and how often.
+    read: Option<SystemTime>,
+    reads: u32,
+}
+
+impl Start {
+    /// Whether the events of a pod that does not start should be read: first after the time that
+    /// pods usually need, then ever more rarely.
+    fn is_due(&self, pod: &Value, now: SystemTime) -> bool {
+        let pause = (FIRST_EVENTS_PAUSE * 2u32.saturating_pow(self.reads.saturating_sub(1)))
+            .min(MAX_EVENTS_PAUSE);
+        is_delayed(pod, now) && self.read.is_none_or(|read| passed(read, pause, now))
+    }
 }
 
 struct NodeState {
@@ -426,7 +453,36 @@ impl Monitor {
         if !self.pods.contains_key(&uid) {
             self.progress = self.progress.max(now);
         }
-        let mut verdict = judge(&pod, WORKER_CONTAINER, now, &self.grace);
+        let before = self.pods.remove(&uid);
+        let (held, start) = before.map_or_else(Default::default, |pod| (pod.held, pod.start));
+        let verdict = self.judge_pod(&pod, held, start.delay.as_ref(), now);
+        self.silent.see(&uid, &id, &pod);
+        self.note_end(&id, &pod);
+        // A repeated failure of the same pod changes nothing.
+        let is_kept = verdict != PodVerdict::Fine || pod["status"]["phase"] == "Pending";
+        let object = is_kept.then_some(pod);
+        self.pods.insert(
+            uid,
+            PodState {
+                id,
+                verdict,
+                start,
+                held,
+                object,
+            },
+        );
+    }
+
+    /// Judges a pod of the plugin; `held` is the end of the period in which its result is being
+    /// received.
+    fn judge_pod(
+        &self,
+        pod: &Value,
+        held: Option<SystemTime>,
+        delay: Option<&Delay>,
+        now: SystemTime,
+    ) -> PodVerdict {
+        let mut verdict = judge(pod, WORKER_CONTAINER, delay, now, &self.grace);
         if matches!(verdict, PodVerdict::Fine | PodVerdict::Quiet(..))
             && pod["status"]["phase"] == "Succeeded"
         {
@@ -456,27 +512,44 @@ impl Monitor {
             }
             other => other,
         };
-        let held = self
-            .pods
-            .get(&uid)
-            .and_then(|pod| pod.held)
-            .filter(|until| *until > now);
-        if let (PodVerdict::Failed(reason), Some(until)) = (&verdict, held) {
-            verdict = PodVerdict::Trouble(reason.clone(), until);
+        match (verdict, held.filter(|until| *until > now)) {
+            (PodVerdict::Failed(reason), Some(until)) => PodVerdict::Trouble(reason, until),
+            (verdict, _) => verdict,
         }
-        self.silent.see(&uid, &id, &pod);
-        self.note_end(&id, &pod);
-        // A repeated failure of the same pod changes nothing.
-        let object = (verdict != PodVerdict::Fine).then_some(pod);
-        self.pods.insert(
-            uid,
-            PodState {
-                id,
-                verdict,
-                held,
-                object,
-            },
-        );
+    }
+
+    /// Takes pods that do not start although their status names no problem: those whose events were
+    /// read least recently.
+    pub(super) fn delayed_pods(&mut self, now: SystemTime) -> Vec<Value> {
+        let is_unexplained =
+            |pod: &PodState| pod.verdict == PodVerdict::Fine || pod.start.delay.is_some();
+        let mut due: Vec<_> = self
+            .pods
+            .values_mut()
+            .filter(|pod| !self.settled.contains(&pod.id) && is_unexplained(pod))
+            .filter(|pod| {
+                let object = pod.object.as_ref();
+                object.is_some_and(|object| pod.start.is_due(object, now))
+            })
+            .collect();
+        due.sort_by_key(|pod| pod.start.read);
+        let read = due.into_iter().take(MAX_EVENTS_READ).filter_map(|pod| {
+            pod.start.read = Some(now);
+            pod.start.reads += 1;
+            pod.object.clone()
+        });
+        read.collect()
+    }
+
+    /// Records what the events of a pod say about its start.
+    pub(super) fn explain_delay(&mut self, pod: &Value, delay: Option<Delay>, now: SystemTime) {
+        let uid = uid(pod);
+        let held = self.pods.get(&uid).and_then(|state| state.held);
+        let verdict = self.judge_pod(pod, held, delay.as_ref(), now);
+        if let Some(state) = self.pods.get_mut(&uid) {
+            state.start.delay = delay;
+            state.verdict = verdict;
+        }
     }
 
     /// Reports how the plugin's containers have ended, whenever that changes. A pod that is being

@@ -11,10 +11,11 @@ use serde_json::Value;
 use base::clock;
 use base::visible::tail;
 use client::protocol::ContainersEnd;
-use kube::Object;
+use kube::{Delay, Object};
 use model::config::Grace;
+use model::names::LABEL_PLUGIN;
 use model::plugin::MAX_FAILURES;
-use model::remedies;
+use model::remedies::{self, ImageUser};
 
 /// Time for a node to pull a missing image: two attempts, as kubelets do.
 const MISSING_IMAGE_GRACE: Duration = Duration::from_secs(30);
@@ -57,10 +58,17 @@ pub enum PodVerdict {
     Lost(String),
 }
 
-/// Judges `pod`, whose container `worker` submits results, at the time `now`.
-pub fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> PodVerdict {
-    let verdicts = verdicts(pod, worker, grace)
-        .into_iter()
+/// Judges `pod`, whose container `worker` submits results, at the time `now`; `delay` is what its
+/// events say while it does not start.
+pub fn judge(
+    pod: &Value,
+    worker: &str,
+    delay: Option<&Delay>,
+    now: SystemTime,
+    grace: &Grace,
+) -> PodVerdict {
+    let verdicts = verdicts(pod, worker, delay, grace).into_iter();
+    let verdicts: Vec<_> = verdicts
         .map(|verdict| match verdict {
             PodVerdict::Quiet(reason, fatal) | PodVerdict::Trouble(reason, fatal)
                 if fatal <= now =>
@@ -68,18 +76,45 @@ pub fn judge(pod: &Value, worker: &str, now: SystemTime, grace: &Grace) -> PodVe
                 PodVerdict::Failed(reason)
             }
             other => other,
-        });
+        })
+        .collect();
+    let reasons = together(&verdicts);
     // The worst one; of equal ones the first.
-    let worst = verdicts.min_by_key(|verdict| match verdict {
+    let worst = verdicts.into_iter().min_by_key(|verdict| match verdict {
         PodVerdict::Failed(_) | PodVerdict::Lost(_) => (0, None),
         PodVerdict::Trouble(_, fatal) => (1, Some(*fatal)),
         PodVerdict::Quiet(_, fatal) => (2, Some(*fatal)),
         PodVerdict::Fine => (3, None),
     });
-    worst.unwrap_or(PodVerdict::Fine)
+    match worst.unwrap_or(PodVerdict::Fine) {
+        PodVerdict::Failed(reason) => PodVerdict::Failed(reasons.unwrap_or(reason)),
+        PodVerdict::Trouble(reason, fatal) => PodVerdict::Trouble(reasons.unwrap_or(reason), fatal),
+        other => other,
+    }
 }
 
-fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
+/// The problems of several containers in one text, in their order, so that none hides another; the
+/// first one of each.
+fn together(verdicts: &[PodVerdict]) -> Option<String> {
+    let reasons = verdicts.iter().filter_map(|verdict| match verdict {
+        PodVerdict::Failed(reason) | PodVerdict::Lost(reason) | PodVerdict::Trouble(reason, _) => {
+            Some(reason.as_str())
+        }
+        PodVerdict::Quiet(..) | PodVerdict::Fine => None,
+    });
+    let (mut known, mut texts) = (Vec::new(), Vec::new());
+    for reason in reasons {
+        // What concerns the whole pod says enough.
+        let container = reason.strip_prefix("Container ")?.split(' ').next();
+        if !known.contains(&container) {
+            known.push(container);
+            texts.push(reason);
+        }
+    }
+    (texts.len() > 1).then(|| texts.join(", and "))
+}
+
+fn verdicts(pod: &Value, worker: &str, delay: Option<&Delay>, grace: &Grace) -> Vec<PodVerdict> {
     let status = &pod["status"];
     let failed = if is_lost(status) {
         PodVerdict::Lost
@@ -108,21 +143,55 @@ fn verdicts(pod: &Value, worker: &str, grace: &Grace) -> Vec<PodVerdict> {
     {
         let since = time(&condition["lastTransitionTime"])
             .or_else(|| time(&pod["metadata"]["creationTimestamp"]));
-        let reason = format!("Can't schedule pod: {}", condition["message"].text());
-        out.push(after(since, grace.unschedulable, reason));
+        let message = condition["message"].text();
+        // No new node helps.
+        let grace = if message.contains("persistentvolumeclaim \"") && message.contains("not found")
+        {
+            grace.creation.min(grace.unschedulable)
+        } else {
+            grace.unschedulable
+        };
+        out.push(after(
+            since,
+            grace,
+            format!("Can't schedule pod: {message}"),
+        ));
     }
     for container in first {
         out.extend(restarting(pod, container, grace));
-        out.extend(waiting(pod, container, grace));
+        out.extend(waiting(pod, container, worker, grace));
     }
     for container in together {
         out.extend(restarting(pod, container, grace));
-        out.extend(waiting(pod, container, grace));
+        out.extend(waiting(pod, container, worker, grace));
         if container["state"]["terminated"].is_object() {
             out.push(ended(pod, container, worker, grace, failed));
         }
     }
+    // What the status says is about the containers themselves, and at least as new.
+    if let Some(delay) = delay.filter(|_| out.is_empty() && is_pending(status)) {
+        out.push(delayed(pod, delay, grace));
+    }
     out
+}
+
+/// Whether no container of a pod has ever started.
+fn is_pending(status: &Value) -> bool {
+    ["", "Pending"].contains(&status["phase"].text())
+}
+
+/// Judges a pod whose status does not say why it does not start.
+fn delayed(pod: &Value, delay: &Delay, grace: &Grace) -> PodVerdict {
+    let reason = format!("Pod cannot start: {delay}");
+    let created = time(&pod["metadata"]["creationTimestamp"]);
+    let accepted = time(&pod["status"]["startTime"]).or(created);
+    match delay {
+        Delay::Unreadable => {
+            PodVerdict::Trouble(format!("Pod has not started; {delay}"), far_future())
+        }
+        _ if delay.is_unscheduled() => after(created, grace.unschedulable, reason),
+        Delay::Warning { .. } => after(accepted, grace.creation, reason),
+    }
 }
 
 fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
@@ -142,24 +211,27 @@ fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdic
     (restarts > limit).then(|| PodVerdict::Failed(reason()))
 }
 
-fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> {
+fn waiting(pod: &Value, container: &Value, worker: &str, grace: &Grace) -> Option<PodVerdict> {
     let started = time(&pod["status"]["startTime"]);
     let (name, image) = (container["name"].text(), container["image"].text());
     let waiting = &container["state"]["waiting"];
     let said = detail(waiting);
     Some(match waiting["reason"].text() {
-        "ImagePullBackOff" | "ErrImagePull" => match remedies::missing_image(image, &said) {
-            Some(remedy) => {
-                let reason =
-                    format!("Failed to pull image `{image}` for container {name}; {remedy}{said}");
-                after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
+        "ImagePullBackOff" | "ErrImagePull" => {
+            match remedies::missing_image(image, image_user(pod, name, worker), &said) {
+                Some(remedy) => {
+                    let reason = format!(
+                        "Failed to pull image `{image}` for container {name}; {remedy}{said}"
+                    );
+                    after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
+                }
+                None => after(
+                    started,
+                    grace.image_pull,
+                    format!("Failed to pull image for container {name}{said}"),
+                ),
             }
-            None => after(
-                started,
-                grace.image_pull,
-                format!("Failed to pull image for container {name}{said}"),
-            ),
-        },
+        }
         "ErrImageNeverPull" | "InvalidImageName" => {
             PodVerdict::Failed(format!("Image of container {name} cannot be used{said}"))
         }
@@ -186,6 +258,17 @@ fn waiting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdict> 
     })
 }
 
+/// Who uses the image of a container of this name.
+fn image_user<'a>(pod: &'a Value, container: &str, worker: &str) -> ImageUser<'a> {
+    if container == worker {
+        return ImageUser::Run;
+    }
+    match pod["metadata"]["labels"][LABEL_PLUGIN].text() {
+        "" => ImageUser::Plugin("PLUGIN"),
+        plugin => ImageUser::Plugin(plugin),
+    }
+}
+
 /// Judges a container that has ended.
 fn ended(
     pod: &Value,
@@ -196,7 +279,13 @@ fn ended(
 ) -> PodVerdict {
     let state = &container["state"]["terminated"];
     let (name, unwell) = (container["name"].text(), is_unwell(state));
-    let reason = format!("Container {name} is in a terminated state{}", how(state));
+    // The same words as between two starts.
+    let is_repeated = unwell && container["restartCount"].as_u64() > Some(0);
+    let reason = if is_repeated {
+        format!("Container {name} keeps ending{}", how(state))
+    } else {
+        format!("Container {name} is in a terminated state{}", how(state))
+    };
     let own = pod["status"]["containerStatuses"]
         .items()
         .filter(|container| container["name"] != worker);
@@ -406,7 +495,13 @@ mod tests {
 
     fn check(status: Value, seconds: u64, expected: &str) {
         let pod = json!({"spec": {"restartPolicy": "Never"}, "status": status});
-        let verdict = match judge(&pod, "worker", after_start(seconds), &Grace::default()) {
+        let verdict = match judge(
+            &pod,
+            "worker",
+            None,
+            after_start(seconds),
+            &Grace::default(),
+        ) {
             PodVerdict::Fine => "fine".to_owned(),
             PodVerdict::Quiet(reason, _) => format!("quiet: {reason}"),
             PodVerdict::Trouble(reason, _) => format!("trouble: {reason}"),
@@ -441,7 +536,7 @@ mod tests {
                 json!([{"name": "c", "restartCount": restarts, "state": {"running": {}}}]);
             let pod = json!({"spec": {"restartPolicy": policy}, "status": {"containerStatuses": running}});
             matches!(
-                judge(&pod, "worker", after_start(0), &Grace::default()),
+                judge(&pod, "worker", None, after_start(0), &Grace::default()),
                 PodVerdict::Failed(_)
             )
         };
@@ -466,6 +561,13 @@ mod tests {
             "trouble: Can't schedule pod: 0/1 nodes",
         );
         check(status, 300, "failed: Can't schedule pod: 0/1 nodes");
+        let message = r#"0/3 nodes: persistentvolumeclaim "x" not found"#;
+        let status = json!({"conditions": [{"reason": "Unschedulable", "message": message, "lastTransitionTime": START}]});
+        check(
+            status,
+            60,
+            &format!("failed: Can't schedule pod: {message}"),
+        );
     }
 
     #[test]
@@ -500,7 +602,12 @@ mod tests {
             let container = json!({"name": "e2e", "image": "r/conformance:v1.30.0", "state": {"waiting": waiting}});
             json!({"startTime": START, "containerStatuses": [container]})
         };
-        let remedy = remedies::missing_image("r/conformance:v1.30.0", "no such host").unwrap();
+        let remedy = remedies::missing_image(
+            "r/conformance:v1.30.0",
+            ImageUser::Plugin("e2e"),
+            "no such host",
+        )
+        .unwrap();
         let reason = format!(
             "Failed to pull image `r/conformance:v1.30.0` for container e2e; {remedy}: \
              ErrImagePull: lookup r: no such host"
@@ -531,6 +638,73 @@ mod tests {
             60,
             "failed: Container c cannot be created: CreateContainerConfigError: m",
         );
+    }
+
+    #[test]
+    fn events_explain_only_what_the_status_does_not() {
+        let warning = |reason: &str| Delay::Warning {
+            reason: reason.into(),
+            message: "m".into(),
+        };
+        let pending = json!({"phase": "Pending", "startTime": START});
+        let creating =
+            json!([{"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}]);
+        let no_image = json!([{"name": "c", "state": {"waiting": {"reason": "ErrImagePull"}}}]);
+        let mount = warning("FailedMount");
+        let readable = "Pod cannot start: FailedMount: m";
+        let unscheduled = "Pod cannot start: FailedScheduling: m";
+        let pull = "Failed to pull image for container c: ErrImagePull";
+        for (statuses, phase, delay, seconds, expected) in [
+            (
+                &creating,
+                "Pending",
+                &mount,
+                59,
+                format!("trouble: {readable}"),
+            ),
+            (
+                &creating,
+                "Pending",
+                &mount,
+                60,
+                format!("failed: {readable}"),
+            ),
+            (
+                &json!([]),
+                "Pending",
+                &warning("FailedScheduling"),
+                299,
+                format!("trouble: {unscheduled}"),
+            ),
+            (
+                &json!([]),
+                "Pending",
+                &warning("FailedScheduling"),
+                300,
+                format!("failed: {unscheduled}"),
+            ),
+            (&no_image, "Pending", &mount, 60, format!("trouble: {pull}")),
+            (&creating, "Running", &mount, 60, "fine: ".into()),
+            (
+                &creating,
+                "Pending",
+                &Delay::Unreadable,
+                9_999,
+                format!("trouble: Pod has not started; {}", Delay::Unreadable),
+            ),
+        ] {
+            let mut pod = json!({"metadata": {"creationTimestamp": START}, "status": pending});
+            pod["status"]["phase"] = json!(phase);
+            pod["status"]["containerStatuses"] = statuses.clone();
+            let now = after_start(seconds);
+            let verdict = match judge(&pod, "worker", Some(delay), now, &Grace::default()) {
+                PodVerdict::Fine => "fine: ".into(),
+                PodVerdict::Trouble(reason, _) => format!("trouble: {reason}"),
+                PodVerdict::Failed(reason) => format!("failed: {reason}"),
+                PodVerdict::Quiet(reason, _) | PodVerdict::Lost(reason) => reason,
+            };
+            assert_eq!(verdict, expected, "{pod}");
+        }
     }
 
     #[test]
@@ -606,8 +780,13 @@ mod tests {
         let running = |name: &str| json!({"name": name, "state": {"running": {}}});
         let (typo, worker) = (ended("c", "StartError"), running("worker"));
         let words = r#"Container c is in a terminated state (exit code 128, reason "StartError")"#;
-        for (containers, verdict) in [
-            (vec![typo.clone(), worker.clone()], "failed"),
+        let other = |reason: &str, code: u8| {
+            format!(
+                ", and Container d is in a terminated state (exit code {code}, reason {reason:?})"
+            )
+        };
+        for (containers, verdict, more) in [
+            (vec![typo.clone(), worker.clone()], "failed", String::new()),
             (
                 vec![
                     worker.clone(),
@@ -615,14 +794,45 @@ mod tests {
                     ended("d", "ContainerCannotRun"),
                 ],
                 "failed",
+                other("ContainerCannotRun", 128),
             ),
             // The other containers may still write results.
-            (vec![typo.clone(), running("d"), worker.clone()], "trouble"),
-            (vec![typo, ended("d", "Error"), worker], "trouble"),
+            (
+                vec![typo.clone(), running("d"), worker.clone()],
+                "trouble",
+                String::new(),
+            ),
+            (
+                vec![typo, ended("d", "Error"), worker],
+                "trouble",
+                other("Error", 128),
+            ),
         ] {
             let status = json!({"startTime": START, "containerStatuses": containers});
-            check(status, 0, &format!("{verdict}: {words}"));
+            check(status, 0, &format!("{verdict}: {words}{more}"));
         }
+    }
+
+    #[test]
+    fn container_that_keeps_ending_is_described_once() {
+        let last = json!({"terminated": {"exitCode": 2, "reason": "Error", "finishedAt": START}});
+        let container = |name: &str, restarts: u64, state: &Value| json!({"name": name, "restartCount": restarts, "state": state, "lastState": last});
+        let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let end = r#"(exit code 2, reason "Error")"#;
+        let words = format!("Container a keeps ending {end}, and Container b keeps ending {end}");
+        for states in [[&waiting, &last], [&last, &waiting]] {
+            let statuses = json!([container("a", 1, states[0]), container("b", 2, states[1])]);
+            let pod = json!({"status": {"startTime": START, "containerStatuses": statuses}});
+            let verdict = judge(&pod, "worker", None, after_start(0), &Grace::default());
+            assert!(matches!(verdict, PodVerdict::Trouble(reason, _) if reason == words));
+        }
+        let statuses = json!([container("a", 3, &waiting)]);
+        let words = format!("Container a has restarted unsuccessfully 3 times {end}");
+        check(
+            json!({"startTime": START, "containerStatuses": statuses}),
+            0,
+            &format!("failed: {words}"),
+        );
     }
 
     #[test]

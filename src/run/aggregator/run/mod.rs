@@ -731,7 +731,8 @@ impl Slot {
         };
         match &self.state {
             ResultState::Awaited => {
-                let known = self.trouble.clone().or_else(|| self.silent(now));
+                let trouble = self.trouble.as_deref().map(remedies::advised);
+                let known = trouble.or_else(|| self.silent(now));
                 let held_up = held_up.filter(|_| self.waits());
                 let held_up =
                     held_up.map(|why| format!("waiting for its worker's certificate: {why}"));
