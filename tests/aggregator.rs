@@ -622,6 +622,79 @@ fn no_exit_keeps_the_aggregator_and_logs_it() {
     aggregator.end();
 }
 
+/// The path of an event of a pod, and the event.
+fn warning(pod: &Value, reason: &str, message: &str) -> (String, Value) {
+    let path = format!("/api/v1/namespaces/sonobuoy/events/{reason}");
+    let of = json!({"kind": "Pod", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]});
+    let event = json!({"involvedObject": of, "type": "Warning", "reason": reason, "message": message,
+        "lastTimestamp": "2026-01-01T00:00:00Z"});
+    (path, event)
+}
+
+/// Makes a pod wait as if it had been created long ago.
+fn delay(cluster: &Cluster, pod: &Value) {
+    let waiting = json!({"name": "plugin", "state": {"waiting": {"reason": "ContainerCreating"}}});
+    let now = base::clock::rfc3339(std::time::SystemTime::now());
+    cluster.api.merge(
+        &cluster.path(pod["metadata"]["name"].as_str().unwrap()),
+        &json!({
+            "metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
+            "status": {"phase": "Pending", "startTime": now, "containerStatuses": [waiting]},
+        }),
+    );
+}
+
+#[test]
+fn event_explains_a_pod_that_does_not_start() {
+    let cluster = Cluster::new(&[])
+        .plugin("p", "Job", "")
+        .set("Graces", json!({"Creation": "2s"}));
+    let aggregator = cluster.start("");
+    let pod = cluster.pod_on("p", "global");
+    let (path, event) = warning(&pod, "FailedMount", "secret \"x\" not found");
+    cluster.api.put(&path, event);
+    delay(&cluster, &pod);
+    let cause = "Pod cannot start: FailedMount: secret \"x\" not found";
+    cluster.wait_for_status(|status| {
+        let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
+        message.starts_with(cause) && message.contains("; create it in the run's namespace")
+    });
+    let (_, said) = aggregator.end();
+    let error: Value = serde_json::from_str(&cluster.error("p", "global")).unwrap();
+    assert_eq!(error["error"], cause, "{said}");
+}
+
+#[test]
+fn forbidden_events_are_mentioned_and_no_error() {
+    let cluster = Cluster::new(&[]).plugin("p", "Job", "");
+    let _aggregator = cluster.start("");
+    let pod = cluster.pod_on("p", "global");
+    cluster.api.forbid("list", "events");
+    delay(&cluster, &pod);
+    let cause = "Pod has not started; its events, which say why, may not be read: allow `list`";
+    cluster.wait_for_status(|status| {
+        let message = status["plugins"][0]["message"].as_str().unwrap_or_default();
+        message.starts_with(cause)
+    });
+    assert_eq!(cluster.worker("p").send("global"), 200);
+    cluster.wait_for_status(|status| status["status"] == "complete");
+}
+
+#[test]
+fn aggregator_that_nobody_would_hear_of_ends() {
+    let cluster = Cluster::new(&[]).plugin("p", "Job", "");
+    cluster
+        .api
+        .fault(
+            Fault::on("GET ")
+                .times(usize::MAX)
+                .status(401, "Unauthorized", "who are you"),
+        );
+    let (code, said) = cluster.start("--no-exit").end();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("own pod cannot be found"), "{said}");
+}
+
 #[test]
 fn minimal_configuration_is_sufficient() {
     // As written by tools with their own manifests: an old label, an old flag, few keys.

@@ -480,9 +480,13 @@ fn missing_image_is_reported_with_load_commands() {
         "{}",
         done.stdout
     );
-    cluster
-        .api
-        .merge("/api/v1/nodes/n2", &images(&[&own, "localhost/i:1"]));
+    let loaded = images(&[&own, "localhost/i:1"]);
+    cluster.api.merge("/api/v1/nodes/n2", &loaded);
+    let some = "1 of 2 images: it is on 1 of 2 nodes, not on n1 (localhost/i:1);";
+    let done = cluster.finds("", &[some]);
+    let flag = "then run with --plugin-image each:REGISTRY/i:1";
+    assert!(done.stdout.contains(flag), "{}", done.stdout);
+    cluster.api.merge("/api/v1/nodes/n1", &loaded);
     cluster
         .doctor("")
         .stdout_has("ready\n")

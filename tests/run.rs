@@ -60,6 +60,40 @@ pub(super) fn created(api: &ApiServer) -> Vec<String> {
 }
 
 #[test]
+fn run_whose_pods_refer_to_missing_objects_is_refused() {
+    let definition = "sonobuoy-config: {driver: Job, plugin-name: p}\n\
+        podSpec:\n  volumes: [{name: v, secret: {secretName: s}}, {name: w, configMap: {name: m, optional: true}}]\n\
+        spec: {name: plugin, image: i, envFrom: [{configMapRef: {name: c}}]}\n";
+    let (api, _folder, config) = cluster();
+    let start = |flags: &str| {
+        let words = format!("run --kubeconfig {config} -p p.yaml --rbac Enable {flags}");
+        Sonobuoy::new(&words).file("p.yaml", definition)
+    };
+    let missing = "need what does not exist: ConfigMap `c` (plugin `p`), Secret `s` (plugin `p`);";
+    start("")
+        .status(1)
+        .stderr_has(missing)
+        .stderr_has("create the namespace with `kubectl create namespace sonobuoy`")
+        .run();
+    namespace(&api);
+    start("--skip-preflight=existingnamespace")
+        .status(1)
+        .stderr_has(missing)
+        .stderr_has("or add `optional: true` there")
+        .run();
+    api.put("/api/v1/namespaces/sonobuoy/configmaps/c", json!({}));
+    start("--skip-preflight=existingnamespace")
+        .status(1)
+        .stderr_has("does not exist: Secret `s` (plugin `p`);")
+        .run();
+    assert_eq!(created(&api), [""; 0]);
+    start("--skip-preflight=existingnamespace,references")
+        .stderr_has("create request issued")
+        .run();
+    assert!(created(&api).contains(&"pods".to_owned()));
+}
+
+#[test]
 fn run_creates_the_objects_of_gen_after_a_dry_run() {
     let (api, _folder, config) = cluster();
     let done = run(&config, "").stderr_has("create request issued").run();
@@ -185,11 +219,9 @@ fn original_pod_layout_is_available() {
 
     let (api, _folder, config) = cluster();
     let original = "--sonobuoy-image sonobuoy/sonobuoy:v0.57.5 --results-pvc disk";
-    let missing = "there is no PersistentVolumeClaim `disk` in namespace `sonobuoy`";
     run(&config, original)
         .status(1)
-        .stderr_has(missing)
-        .stderr_has("nothing was created")
+        .stderr_has("PersistentVolumeClaim `disk` (the aggregator)")
         .run();
     assert_eq!(created(&api), [""; 0]);
     namespace(&api);

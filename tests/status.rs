@@ -106,7 +106,7 @@ fn plugin_messages_do_not_push_the_table_off_screen() {
         done.stdout
     );
     let other: Vec<Value> = (0..40)
-        .map(|node| message(node, format!("cause {node}")))
+        .map(|node| message(node, format!("cause {}", "x".repeat(node + 1))))
         .collect();
     aggregator_pod(
         &api,
@@ -143,6 +143,85 @@ fn unavailable_image_is_reported_with_load_commands() {
         .stdout_has(load.split_once("  ").unwrap().1.lines().next().unwrap())
         .run();
     assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+}
+
+/// An aggregator's pod that has waited long for a volume.
+fn unmounted(api: &ApiServer) {
+    let waiting = json!({"reason": "ContainerCreating"});
+    let containers = json!([{"name": "kube-sonobuoy", "state": {"waiting": waiting}}]);
+    aggregator_pod(
+        api,
+        json!({"phase": "Pending", "containerStatuses": containers}),
+        None,
+    );
+    let created = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}});
+    api.merge(AGGREGATOR, &created);
+    let uid = api.get(AGGREGATOR).unwrap()["metadata"]["uid"].clone();
+    for (name, of, message) in [
+        ("of-another", json!("earlier"), "of a pod of the same name"),
+        ("mount", uid, "configmap \"ca\" not found"),
+    ] {
+        api.put(
+            &format!("/api/v1/namespaces/sonobuoy/events/{name}"),
+            json!({"type": "Warning", "reason": "FailedMount", "message": message,
+                "involvedObject": {"uid": of}, "lastTimestamp": "2026-01-01T00:00:00Z"}),
+        );
+    }
+}
+
+#[test]
+fn event_explains_an_aggregator_that_does_not_start() {
+    let (api, _folder, config) = cluster();
+    unmounted(&api);
+    let cause = "the aggregator's pod is Pending: FailedMount: configmap \"ca\" not found";
+    ask(&config, "").stdout_has(cause).run();
+    api.forbid("list", "events");
+    ask(&config, "")
+        .stdout_has("container kube-sonobuoy: ContainerCreating; its events, which say why")
+        .run();
+}
+
+#[test]
+fn retrieving_from_a_run_that_has_not_started_says_why() {
+    let (api, _folder, config) = cluster();
+    unmounted(&api);
+    Sonobuoy::new(&format!("retrieve --kubeconfig {config}"))
+        .status(1)
+        .stderr_has(
+            "the run has not started: the aggregator's pod is Pending: FailedMount: configmap",
+        )
+        .stderr_has("wait for it with `sonobuoy wait -n sonobuoy`")
+        .run();
+    assert_eq!(
+        api.count("GET /api/v1/namespaces/sonobuoy/pods/sonobuoy/exec"),
+        0
+    );
+}
+
+#[test]
+fn restarts_of_the_aggregator_are_one_line() {
+    let (api, _folder, config) = cluster();
+    let killed = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
+    let failed = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "no API"}});
+    let looping = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}});
+    let text = status("running", &json!([entry("p", "global", "running", "")]));
+    let pod = |state: &Value, last: &Value, says: Option<&str>| {
+        let container =
+            json!({"name": "kube-sonobuoy", "restartCount": 2, "state": state, "lastState": last});
+        aggregator_pod(
+            &api,
+            json!({"phase": "Running", "containerStatuses": [container]}),
+            says,
+        );
+    };
+    pod(&json!({"running": {}}), &killed, Some(&text));
+    ask(&config, "")
+        .stdout_has("the aggregator was restarted 2 times, and goes on: exit code 137, OOMKilled")
+        .run();
+    pod(&looping, &failed, None);
+    ask(&config, "")
+        .stdout_has("restarted 2 times, and waits to be again: exit code 1: no API")
+        .run();
 }
 
 #[test]

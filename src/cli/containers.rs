@@ -16,16 +16,17 @@ use serde_json::Value;
 
 use super::flag::Args;
 use super::{cluster, output};
-use crate::driver::process::hold_lifeline;
-use crate::names::{self, env};
-use crate::plugin::DriverKind;
-use crate::process::{self, Expected, ReadingRules};
-use crate::worker::{self, Scope, WorkerSettings};
-use crate::{doctor, layout, pipeline};
+use crate::{doctor, pipeline};
 use base::at::{At as _, entries};
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
 use base::{archive, logger, visible};
+use model::layout;
+use model::names::{self, env};
+use model::plugin::DriverKind;
+use run::driver::process::hold_lifeline;
+use run::process::{self, Expected, ReadingRules};
+use run::worker::{self, Scope, WorkerSettings};
 
 /// Bytes of an unfinished run that are sent together.
 const STREAM_BUFFER_BYTES: usize = 64 << 10;
@@ -46,8 +47,12 @@ pub(crate) fn aggregator(args: Args) -> Result<u8> {
         let client = cluster::client(args).context("connecting to the API server")?;
         Ok(client.under(&stop).patience(API_OUTAGE_LIMIT))
     };
-    let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop)?;
-    Ok(u8::from(!clean))
+    let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop);
+    if let (Err(error), Some(_)) = (&clean, variable(env::ADVERTISE_IP)) {
+        // The only trace of an aggregator that could not publish its status.
+        leave(names::TERMINATION_LOG.as_ref(), error);
+    }
+    Ok(u8::from(!clean?))
 }
 
 /// Runs `worker global` or `worker single-node`.

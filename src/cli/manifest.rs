@@ -107,6 +107,7 @@ pub(super) fn checks<'a>(
         dns_namespace: args.word("dns-namespace"),
         dns_labels: args.all("dns-pod-labels").map(str::to_owned).collect(),
         pull_secret: args.text("image-pull-secret"),
+        references: deploy::references(objects, namespace),
         nodes: deploy::chosen_nodes(objects),
         skip,
     }

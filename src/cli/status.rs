@@ -2,23 +2,24 @@
 //!
 //! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::{Result, bail};
 
 use super::flag::{Args, interrupted, usage_error};
 use super::{cluster, output, run_args};
-use crate::names::VERSION;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
-use crate::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
-use crate::verdict::RunEnd;
 use base::Joined as _;
 use base::json::{self, json};
 use base::stop::Stop;
 use base::visible;
 use client::protocol::Progress;
+use model::names::VERSION;
+use model::remedies;
+use model::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+use model::verdict::RunEnd;
 
 /// Maximum lines of messages, and bytes of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
@@ -153,7 +154,11 @@ impl<'a> News<'a> {
         }
         let text = text();
         if self.form != "json" {
-            return news(&text, &mut self.printed);
+            let keys = match state {
+                RunState::Told(run) => trouble_keys(run),
+                _ => HashMap::new(),
+            };
+            return news(&text, &keys, &mut self.printed);
         }
         let is_new = text != self.latest;
         self.latest.clone_from(&text);
@@ -226,13 +231,15 @@ fn whole(run: &Run, all: bool) -> String {
     )
 }
 
-/// The lines of `text` that were not printed before, each with the time.
-fn news(text: &str, printed: &mut HashSet<String>) -> String {
+/// The lines of `text` that were not printed before, each with the time. Lines with a key are
+/// compared by that.
+fn news(text: &str, keys: &HashMap<String, String>, printed: &mut HashSet<String>) -> String {
     let mut new = String::new();
     for line in text.lines() {
         // Columns grow with others; that is not news.
         let words = line.split_whitespace().joined(" ");
-        if !words.is_empty() && printed.insert(words) {
+        let key = keys.get(line).cloned().unwrap_or(words);
+        if !key.is_empty() && printed.insert(key) {
             new.push_str(&format!("{} {}\n", output::time(), line.trim_end()));
         }
     }
@@ -373,10 +380,26 @@ fn notes(run: &Run) -> Vec<String> {
 
 /// Problems of plugins, a line of limited length per plugin and cause.
 fn troubles(run: &Run) -> Vec<String> {
-    let sentences = progress_view::troubles(run).into_iter();
-    let sentences = sentences.map(|trouble| progress_view::sentence(&trouble, MAX_PLACES));
-    sentences
-        .map(|sentence| visible::cut_before_advice(&sentence, MAX_NOTE))
+    let troubles = progress_view::troubles(run);
+    troubles.iter().map(trouble_line).collect()
+}
+
+fn trouble_line(trouble: &Trouble) -> String {
+    let sentence = progress_view::sentence(trouble, MAX_PLACES);
+    visible::cut_before_advice(&sentence, MAX_NOTE)
+}
+
+/// What identifies the lines of problems: plugin and cause, so that each further node is no news.
+fn trouble_keys(run: &Run) -> HashMap<String, String> {
+    let entries = run.plugins.iter().flatten();
+    let nodes: HashSet<String> = entries.map(|entry| entry.node.clone()).collect();
+    let keyed = |trouble: Trouble| {
+        let cause = remedies::cause_key(&trouble.cause, &nodes);
+        (trouble_line(&trouble), format!("{}: {cause}", trouble.task))
+    };
+    progress_view::troubles(run)
+        .into_iter()
+        .map(keyed)
         .collect()
 }
 
@@ -413,7 +436,7 @@ fn cell(progress: Option<&Progress>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Entry;
+    use model::status::Entry;
 
     fn run() -> Run {
         let entry = |plugin: &str, node: &str, status: &str, result: &str| Entry {

@@ -14,11 +14,11 @@ use super::flag::{
 use super::load::DEFAULT_ARCHIVE;
 use super::output::{FORMS, PROGRESS};
 use super::run_args::default_of;
-use crate::config::{IdentityMode, MAX_ATTEMPTS};
 use crate::doctor;
-use crate::names;
-use crate::plugin::{builtin, focus};
 use base::Joined as _;
+use model::config::{IdentityMode, MAX_ATTEMPTS};
+use model::names;
+use model::plugin::{builtin, focus};
 
 /// Advice for new users.
 const FIRST_STEPS: &str = "\
@@ -879,7 +879,8 @@ fn preflight() -> [Arg; 3] {
         bare(
             list(
                 "--skip-preflight CHECK,...",
-                "Checks to skip: dnscheck, versioncheck, existingnamespace; all without a value",
+                "Checks to skip: dnscheck, versioncheck, existingnamespace, references; all without a \
+                 value",
             ),
             "true",
         )

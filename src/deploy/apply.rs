@@ -12,11 +12,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::remote::state;
-use crate::{names, status};
-use base::kube::{
-    self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector,
-};
-use base::{Joined as _, logger, visible, yaml};
+use base::{Joined as _, logger, visible};
+use kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
+use model::{names, status};
 
 /// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] = [
@@ -213,8 +211,7 @@ impl<'a> Creation<'a> {
     /// are `coming`.
     fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
         let mut asked = BTreeSet::new();
-        let mut refused: Vec<_> = self
-            .objects
+        self.objects
             .iter()
             .filter_map(|object| match coming.contains(&*object.namespace) {
                 false => self.refusal(object),
@@ -223,13 +220,7 @@ impl<'a> Creation<'a> {
                 }
                 true => None,
             })
-            .collect();
-        refused.extend(
-            self.objects
-                .iter()
-                .flat_map(|object| self.missing_claims(object)),
-        );
-        refused
+            .collect()
     }
 
     /// Creates all objects; in the namespace `cleared`, after the permissions that earlier runs
@@ -255,7 +246,7 @@ impl<'a> Creation<'a> {
         for object in rest {
             match self.try_one(object) {
                 Err(error) if error.is_not_found() && self.has_role_of(object) => {
-                    postponed.push(object)
+                    postponed.push(object);
                 }
                 outcome => self.report(object, outcome)?,
             }
@@ -391,37 +382,6 @@ impl<'a> Creation<'a> {
                 None
             }
         }
-    }
-
-    /// The missing volume claims of a pod, which would stay pending forever.
-    fn missing_claims(&self, object: &NewObject<'_>) -> Vec<Refused> {
-        let namespace = &object.namespace;
-        if object.resource != Resource::PODS {
-            return Vec::new();
-        }
-        let claims = object.value["spec"]["volumes"]
-            .items()
-            .filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str());
-        let is_missing = |claim: &&str| {
-            !self.makes(&Resource::VOLUME_CLAIMS, namespace, claim)
-                && matches!(
-                    self.client.find(&Resource::VOLUME_CLAIMS, namespace, claim),
-                    Ok(None)
-                )
-        };
-        claims
-            .filter(is_missing)
-            .map(|claim| Refused {
-                object: Some(object.described()),
-                why: format!(
-                    "there is no PersistentVolumeClaim `{claim}` in namespace `{namespace}`"
-                ),
-                remedy: Some(
-                    "create both before the run, and use --skip-preflight=existingnamespace".into(),
-                ),
-                ..Refused::default()
-            })
-            .collect()
     }
 
     /// Whether the objects include this one.

@@ -11,28 +11,30 @@ pub(crate) mod load;
 mod manifest;
 mod preflight;
 mod recover;
+mod references;
 mod remove;
 mod rights;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::names::{self, env};
-use crate::nodes::Choice;
-use crate::plugin::{self, Definition, RESERVED, builtin};
 use crate::remote::service;
-use crate::{config, layout};
+use base::Joined as _;
 use base::json::{self, json};
-use base::kube::Object as _;
-use base::{Joined as _, yaml};
+use kube::Object as _;
+use model::names::{self, env};
+use model::nodes::Choice;
+use model::plugin::{self, Definition, RESERVED, builtin};
+use model::{config, layout};
 use rights::is_original;
 
 pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
 pub(crate) use bindings::foreign_bindings;
 pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
+pub(crate) use references::references;
 pub(crate) use remove::Removal;
 
 /// Inputs of a run's objects.
@@ -107,6 +109,35 @@ pub(crate) enum Edit {
     SshKey,
     /// Mounts the secret of this name, with registry credentials, as a file of this name.
     Credentials(String, String),
+}
+
+/// The settings and the plugins in the objects of a run.
+pub(crate) fn planned(
+    objects: &[Value],
+    namespace: &str,
+) -> Result<(config::Run, Vec<Definition>)> {
+    let data = |name: &str| {
+        let found = objects
+            .iter()
+            .find(|object| object["kind"] == "ConfigMap" && object.name() == name);
+        &found.unwrap_or(&Value::Null)["data"]
+    };
+    let mut run = config::Run {
+        namespace: namespace.to_owned(),
+        ..config::Run::standard()
+    };
+    if let Some(text) = data(names::CONFIG_MAP)[names::CONFIG_KEY].as_str() {
+        run.overlay(text)
+            .map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
+    }
+    let mut plugins = Vec::new();
+    let definitions = data(names::PLUGINS_MAP).as_object();
+    for (key, text) in definitions.into_iter().flatten() {
+        let read = plugin::read_all(text.text())
+            .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
+        plugins.extend(read.into_iter().map(|loaded| loaded.definition));
+    }
+    Ok((run, plugins))
 }
 
 /// The identifier that the settings in a manifest give to the run; none if its aggregator chooses

@@ -1,5 +1,5 @@
-//! Checks a cluster before a run: DNS, supported version, free namespace, and, for `doctor`, each
-//! object in a dry run.
+//! Checks a cluster before a run: DNS, supported version, free namespace, objects that pods refer
+//! to, and, for `doctor`, each object in a dry run.
 //!
 //! Makes all checks and reports all failures. A missing permission to look is not a failure, since
 //! the run may still succeed. [`super::apply()`] tries the objects of a run itself. Starts no
@@ -11,8 +11,9 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::apply::{Refused, being_deleted, refusals, resolve};
-use crate::nodes::{self, Choice};
-use base::kube::{Client, Error, Object as _, Resource, Selector};
+use super::references::Reference;
+use kube::{Client, Error, Object as _, Resource, Selector};
+use model::nodes::{self, Choice};
 
 /// Oldest supported version.
 const OLDEST: [u64; 3] = [1, 17, 0];
@@ -20,7 +21,14 @@ const OLDEST: [u64; 3] = [1, 17, 0];
 const NEWEST: [u64; 3] = [1, 99, 99];
 
 /// Names of the checks.
-pub(crate) const CHECKS: [&str; 3] = ["dnscheck", "versioncheck", "existingnamespace"];
+pub(crate) const CHECKS: [&str; 4] = [
+    "dnscheck",
+    "versioncheck",
+    "existingnamespace",
+    "references",
+];
+/// Maximum objects that are looked up.
+const MAX_REFERENCES: usize = 100;
 
 /// The checks of one run.
 pub(crate) struct Preflight<'a> {
@@ -34,6 +42,8 @@ pub(crate) struct Preflight<'a> {
     pub dns_labels: Vec<String>,
     /// The user's pull secret in that namespace.
     pub pull_secret: Option<&'a str>,
+    /// What the run's pods refer to.
+    pub references: Vec<Reference>,
     /// Which nodes run plugins.
     pub nodes: Choice,
     /// Names of checks to skip.
@@ -54,6 +64,7 @@ impl Preflight<'_> {
                 "dnscheck" => self.dns(client),
                 "versioncheck" => version(client),
                 "existingnamespace" => self.free(client),
+                "references" => self.existing(client),
                 _ => self.nodes(client),
             };
             match outcome {
@@ -144,6 +155,45 @@ impl Preflight<'_> {
                  delete -n {namespace} --wait`, use another with `-n`, or use this one with \
                  --skip-preflight=existingnamespace"
             ),
+        }))
+    }
+
+    /// Checks that everything exists that the run's pods refer to.
+    fn existing(&self, client: &Client) -> Result<Option<String>, Error> {
+        let namespace = self.namespace;
+        // Another check looks for it.
+        let is_asked = |reference: &&Reference| {
+            reference.resource != Resource::SECRETS || Some(&*reference.name) != self.pull_secret
+        };
+        let (mut missing, mut denied) = (Vec::new(), None);
+        for reference in self.references.iter().filter(is_asked).take(MAX_REFERENCES) {
+            let resource = &reference.resource;
+            match client.find(resource, namespace, &reference.name) {
+                Ok(None) => missing.push(reference.sentence()),
+                Ok(Some(_)) => {}
+                Err(error) if error.is_forbidden() => denied = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match (missing.is_empty(), denied) {
+            (true, Some(error)) => return Err(error),
+            (true, None) => return Ok(None),
+            (false, _) => {}
+        }
+        let missing = missing.join(", ");
+        let is_new = self.makes_namespace
+            && matches!(client.find(&Resource::NAMESPACES, "", namespace), Ok(None));
+        Ok(Some(if is_new {
+            format!(
+                "the run creates namespace `{namespace}`, in which pods need what does not exist: \
+                 {missing}; create the namespace with `kubectl create namespace {namespace}` and \
+                 these objects in it, then run with --skip-preflight=existingnamespace"
+            )
+        } else {
+            format!(
+                "pods in namespace `{namespace}` need what does not exist: {missing}; create it, \
+                 correct its name in the definition, or add `optional: true` there"
+            )
         }))
     }
 

@@ -15,10 +15,10 @@ use serde_json::Value;
 
 use super::apply::delays;
 use super::manifest;
-use crate::driver::POD_GRACE;
-use crate::names::{self, SELECTOR};
-use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
-use base::{Joined as _, clock, logger, yaml};
+use base::{Joined as _, clock, logger};
+use kube::{Client, Error, Event, Object, Request, Resource, Selector};
+use model::names::{self, SELECTOR};
+use run::driver::POD_GRACE;
 
 /// Kind of namespaces in the log.
 const NAMESPACE: &str = "namespace";
@@ -66,8 +66,10 @@ impl Removal {
             client,
             left: Vec::new(),
             failures: Vec::new(),
+            is_absent: false,
         };
         let run = RunObjects::read(client, &self.namespace)?;
+        work.is_absent = run.is_absent;
         if run.is_absent {
             log::warn!(
                 "namespace `{}` does not exist, and neither does a run in it",
@@ -93,10 +95,8 @@ impl Removal {
             if !run.is_absent {
                 work.end_pods(&self.namespace);
             }
-            work.namespace(
-                &self.namespace,
-                format!("Namespace \"{}\" has been deleted", self.namespace),
-            );
+            let epilogue = format!("Namespace \"{}\" has been deleted", self.namespace);
+            work.namespace(&self.namespace, self.unless_nothing(&run, &epilogue));
         }
         if self.rbac && (self.all || !run.namespaced) {
             let own = format!("{SELECTOR},namespace={}", self.namespace);
@@ -115,7 +115,8 @@ impl Removal {
                 work.many(&resource, "", &labels);
                 // Roles of runs that start meanwhile are kept.
                 let what = format!("{} of {}", resource.plural, self.namespace);
-                work.await_end(resource, "", Selector::labels(&own), what, epilogue.into());
+                let epilogue = self.unless_nothing(&run, epilogue);
+                work.await_end(resource, "", Selector::labels(&own), what, epilogue);
             }
         }
         if self.all && !others.is_empty() {
@@ -132,6 +133,15 @@ impl Removal {
         })
     }
 
+    /// What to print at the end: nothing, if there was nothing to delete and a warning says so.
+    fn unless_nothing(&self, run: &RunObjects, epilogue: &str) -> String {
+        if run.is_absent && !self.all {
+            String::new()
+        } else {
+            epilogue.to_owned()
+        }
+    }
+
     /// Why the namespace is kept.
     fn why_kept(&self, run: &RunObjects) -> String {
         let namespace = &self.namespace;
@@ -140,6 +150,9 @@ impl Removal {
                 "this account may not read the namespace {namespace}, so it is not known whether \
                  the run made it: only what belongs to the run is removed"
             );
+        }
+        if run.is_missing {
+            return format!("namespace {namespace} has no run, and is kept");
         }
         format!(
             "the run did not make the namespace {namespace}: only what belongs to the run is \
@@ -166,6 +179,8 @@ struct RemovalInProgress<'a> {
     client: &'a Client,
     left: Vec<Target>,
     failures: Vec<String>,
+    /// Whether the namespace does not exist.
+    is_absent: bool,
 }
 
 impl RemovalInProgress<'_> {
@@ -288,6 +303,8 @@ impl RemovalInProgress<'_> {
             Err(error) if !error.is_not_found() => {
                 return self.failures.push(format!("{kind} {what}: {error}"));
             }
+            // One sentence per absent run is enough.
+            _ if self.is_absent && names.is_empty() => return,
             _ => ("already deleted", logger::detail()),
         };
         match names {
@@ -371,8 +388,10 @@ struct RunObjects {
     is_absent: bool,
     /// Whether its namespace was created before the run, or by an unknown creator.
     is_foreign: bool,
-    /// Whether its namespace may not be read.
+    /// Whether its namespace, or an object in it that says who made it, may not be read.
     is_unreadable: bool,
+    /// Whether the namespace has no object of a run.
+    is_missing: bool,
     /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
     plugins: Vec<String>,
@@ -399,8 +418,10 @@ impl RunObjects {
         if home.is_terminating() {
             return Ok(run);
         }
-        let map =
-            |name: &str| unless_forbidden(client.find(&Resource::CONFIG_MAPS, namespace, name));
+        let mut map = |name: &str| {
+            let found = client.find(&Resource::CONFIG_MAPS, namespace, name);
+            unless_forbidden(found, &mut run.is_unreadable)
+        };
         let settings = map(names::CONFIG_MAP)?.unwrap_or_default();
         let plugins = map(names::PLUGINS_MAP)?.unwrap_or_default();
         let text = settings["data"][names::CONFIG_KEY].text();
@@ -427,12 +448,10 @@ impl RunObjects {
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            traces.extend(unless_forbidden(client.list(
-                &resource,
-                namespace,
-                &Selector::labels(SELECTOR),
-            ))?);
+            let found = client.list(&resource, namespace, &Selector::labels(SELECTOR));
+            traces.extend(unless_forbidden(found, &mut run.is_unreadable)?);
         }
+        run.is_missing = !run.is_unreadable && traces.iter().all(Value::is_null);
         let oldest = traces.iter().filter_map(created).min();
         let own = created(&home).zip(oldest).is_some_and(|(made, oldest)| {
             oldest.duration_since(made).unwrap_or_default() <= AT_ONCE
@@ -442,10 +461,14 @@ impl RunObjects {
     }
 }
 
-/// Nothing, if the account may not look.
-fn unless_forbidden<T: Default>(found: Result<T, Error>) -> Result<T, Error> {
+/// Nothing, if the account may not look, which is recorded.
+fn unless_forbidden<T: Default>(
+    found: Result<T, Error>,
+    is_forbidden: &mut bool,
+) -> Result<T, Error> {
     found.or_else(|error| {
         if error.is_forbidden() {
+            *is_forbidden = true;
             Ok(T::default())
         } else {
             Err(error)

@@ -9,11 +9,11 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::Plan;
-use crate::config;
-use crate::names::{self, AGGREGATOR_ACCOUNT, LABEL_ALL, SONOBUOY};
-use crate::plugin::{Definition, Permissions};
 use base::json::json;
-use base::oci::Reference;
+use model::config;
+use model::names::{self, AGGREGATOR_ACCOUNT, LABEL_ALL, SONOBUOY};
+use model::plugin::{Definition, Permissions};
+use oci::Reference;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// The original's verbs of a reader.
@@ -445,7 +445,7 @@ pub(super) fn is_original(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::DriverKind;
+    use model::plugin::DriverKind;
 
     /// Accounts, and each role's name and rules, of a run with these plugins.
     fn made(

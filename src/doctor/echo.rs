@@ -15,16 +15,16 @@ use serde_json::Value;
 use super::Subject;
 use super::finding::Check;
 use super::trial_namespace::{TrialNamespace, pin};
-use crate::backplane::{Authority, server_config};
-use crate::config::Grace;
 use crate::deploy;
-use crate::driver::{self, PodVerdict};
-use crate::item::{self, Item};
-use crate::names::{self, env};
-use base::http::{Response, Server};
 use base::json::json;
-use base::kube::{Client, Error, Object as _, Resource, Selector};
 use base::stop::Stop;
+use http::{Response, Server};
+use kube::{Client, Error, Object as _, Resource};
+use model::config::Grace;
+use model::item::{self, Item};
+use model::names::{self, env};
+use run::backplane::{Authority, server_config};
+use run::driver::{self, PodVerdict};
 
 /// Time for pod start, image pull and result.
 const POD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -264,12 +264,14 @@ impl Echo<'_> {
                 }
                 found.len() < names.len()
             })?;
+        let namespace = &self.trial_namespace.namespace;
         for name in names {
             found.entry(name.clone()).or_insert_with(|| {
-                let why = self
-                    .warning(name)
-                    .map(|said| format!(": {said}"))
-                    .unwrap_or_default();
+                let pod = json!({"metadata": {"name": name}});
+                let why = match self.client.delay(namespace, &pod) {
+                    Ok(Some(delay)) => format!(": {delay}"),
+                    Ok(None) | Err(_) => String::new(),
+                };
                 Err(format!(
                     "its pod did not get ready within {} s{why}",
                     POD_TIMEOUT.as_secs()
@@ -277,21 +279,6 @@ impl Echo<'_> {
             });
         }
         Ok(found)
-    }
-
-    /// Latest warning event of a pod.
-    fn warning(&self, pod: &str) -> Option<String> {
-        let of = Selector::fields(format!("involvedObject.name={pod},type=Warning"));
-        let events = self
-            .client
-            .list(&Resource::EVENTS, &self.trial_namespace.namespace, &of)
-            .ok()?;
-        let warning = events.last()?;
-        Some(format!(
-            "{}: {}",
-            warning["reason"].text(),
-            warning["message"].text()
-        ))
     }
 }
 
@@ -314,7 +301,7 @@ fn findings_of(pod: &Value) -> Option<Item> {
 
 /// Why a pod does not succeed. Judges the first attempt, without waiting for another.
 fn hopeless(pod: &Value) -> Option<String> {
-    match driver::judge(pod, CONTAINER, SystemTime::now(), &Grace::default()) {
+    match driver::judge(pod, CONTAINER, None, SystemTime::now(), &Grace::default()) {
         PodVerdict::Fine => None,
         PodVerdict::Quiet(why, _)
         | PodVerdict::Trouble(why, _)

@@ -13,17 +13,21 @@ use anyhow::{Context as _, Result, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
-use super::finding::Check;
+use super::finding::{Check, Severity};
 use super::trial_namespace::{TrialNamespace, pin};
 use super::{Nodes, Subject};
 use crate::image::{images_of, verify};
-use crate::{config, names, remedies};
+use base::Joined as _;
 use base::json::json;
-use base::kube::{Client, Object as _, Resource};
-use base::{Joined as _, oci};
+use kube::{Client, Object as _, Resource};
+use model::remedies::ImageUser;
+use model::{config, names, remedies};
 
 /// Short timeout, since a registry may be unreachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Nodes without an image that are named.
+const MAX_NODES_NAMED: usize = 3;
 
 /// Queries each image.
 pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Check {
@@ -53,11 +57,15 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
     let total = images.len();
     for image in images {
         if remedies::is_local_image(image) {
-            if nodes.lack(image) {
-                let remedy = remedies::missing_image(image, "");
-                trouble.push((image.to_owned(), "no node has it".to_owned(), remedy));
-            } else {
-                loaded += 1;
+            let remedy = || remedies::missing_image(image, user(image, subject), "");
+            match missing(image, nodes) {
+                Some((why, Severity::Warns)) if !is_on_each_node(image, subject) => {
+                    loaded += 1;
+                    let cause = format!("`{image}`: {why}");
+                    check.add(Severity::Warns, cause, remedy().as_deref());
+                }
+                Some((why, _)) => trouble.push((image.to_owned(), why, remedy())),
+                None => loaded += 1,
             }
             continue;
         }
@@ -92,6 +100,44 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         );
     }
     check
+}
+
+/// How many nodes lack an image that no registry has, and how bad that is for a pod on any node.
+fn missing(image: &str, nodes: &Nodes) -> Option<(String, Severity)> {
+    let (lacking, all) = nodes.lacking(image);
+    match lacking.len() {
+        0 => None,
+        count if count == all => Some(("no node has it".to_owned(), Severity::Fails)),
+        count => {
+            let named = lacking.iter().copied().take(MAX_NODES_NAMED).joined(", ");
+            let more = match count.saturating_sub(MAX_NODES_NAMED) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            let present = all - count;
+            let why = format!("it is on {present} of {all} nodes, not on {named}{more}");
+            Some((why, Severity::Warns))
+        }
+    }
+}
+
+/// Whether every node that runs plugins needs an image.
+fn is_on_each_node(image: &str, subject: &Subject<'_>) -> bool {
+    let mut plugins = subject.plugins.iter();
+    plugins.any(|plugin| {
+        let uses = image == subject.run.worker_image || images_of(plugin).any(|used| used == image);
+        plugin.config.driver.is_per_node() && uses
+    })
+}
+
+/// Who uses an image: the run itself, or the first plugin with it.
+fn user<'a>(image: &str, subject: &'a Subject<'_>) -> ImageUser<'a> {
+    let mut plugins = subject.plugins.iter();
+    let plugin = plugins.find(|plugin| images_of(plugin).any(|used| used == image));
+    match plugin {
+        Some(plugin) if image != subject.run.worker_image => ImageUser::Plugin(plugin.name()),
+        _ => ImageUser::Run,
+    }
 }
 
 /// Uses the pull secret that the run creates or finds.

@@ -13,13 +13,14 @@ mod trial_namespace;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde_json::Value;
 
-use crate::deploy::Preflight;
-use crate::plugin::{self, Definition};
-use crate::{config, driver, names};
-use base::kube::{Client, Object as _, Resource};
+use crate::deploy::{self, Preflight};
+use kube::{Client, Object as _, Resource};
+use model::plugin::Definition;
+use model::{config, names};
+use run::driver;
 
 use trial_namespace::TrialNamespace;
 
@@ -51,32 +52,13 @@ pub(crate) struct Subject<'a> {
 impl<'a> Subject<'a> {
     /// The run with these objects.
     pub(crate) fn new(objects: &'a [Value], namespace: &'a str) -> Result<Self> {
-        let run = config::Run {
-            namespace: namespace.to_owned(),
-            ..config::Run::standard()
-        };
-        let mut subject = Self {
+        let (run, plugins) = deploy::planned(objects, namespace)?;
+        Ok(Self {
             objects,
             namespace,
-            plugins: Vec::new(),
+            plugins,
             run,
-        };
-        let data = |name| &subject.object("ConfigMap", name)["data"];
-        let (settings, definitions) = (data(names::CONFIG_MAP), data(names::PLUGINS_MAP));
-        if let Some(text) = settings[names::CONFIG_KEY].as_str() {
-            subject
-                .run
-                .overlay(text)
-                .map_err(|error| anyhow::anyhow!("`{}`: {error}", names::CONFIG_MAP))?;
-        }
-        for (key, text) in definitions.as_object().into_iter().flatten() {
-            let read = plugin::read_all(text.text())
-                .with_context(|| format!("`{key}` of `{}`", names::PLUGINS_MAP))?;
-            subject
-                .plugins
-                .extend(read.into_iter().map(|loaded| loaded.definition));
-        }
-        Ok(subject)
+        })
     }
 
     /// An object of the run; null if it creates none of this name.

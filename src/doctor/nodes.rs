@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::Subject;
 use super::finding::Check;
 use crate::deploy::load::images;
-use crate::driver;
-use crate::plugin::{DriverKind, default_spec};
 use base::Joined as _;
-use base::kube::{Client, Error, Object as _, Resource, Selector};
+use kube::{Client, Error, Object as _, Resource, Selector};
+use model::plugin::{DriverKind, default_spec};
+use run::driver;
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
 const PRESSURES: [(&str, &str, &str); 3] = [
@@ -102,14 +102,17 @@ impl Nodes {
             .collect()
     }
 
-    /// Whether no node has an image. False if a node may have more images than it reports.
-    pub(super) fn lack(&self, image: &str) -> bool {
-        let lacks = |node: &Value| {
+    /// The usable nodes that lack an image, and the number of all of them. A node that may have
+    /// more images than it reports lacks none.
+    pub(super) fn lacking(&self, image: &str) -> (Vec<&str>, usize) {
+        let usable = self.usable();
+        let lacks = |node: &&&Value| {
             let told = node["status"]["images"].as_array();
             told.is_some_and(|told| told.len() < MAX_IMAGES_TOLD)
                 && !images(node).any(|name| name == image)
         };
-        !self.all.is_empty() && self.all.iter().all(lacks)
+        let lacking = usable.iter().filter(lacks).map(|node| node.name());
+        (lacking.collect(), usable.len())
     }
 
     /// A ready node of each architecture.
@@ -297,7 +300,7 @@ mod tests {
         let objects = [
             json!({"kind": "Pod", "metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "spec": {}}),
         ];
-        let plugin = crate::plugin::Definition::new("logs", DriverKind::DaemonSet, json!({}));
+        let plugin = model::plugin::Definition::new("logs", DriverKind::DaemonSet, json!({}));
         let subject = Subject {
             objects: &objects,
             namespace: "n",

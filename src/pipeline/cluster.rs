@@ -20,29 +20,32 @@ use super::context::{ClusterRun, RunContext, uid};
 use super::publisher::StatusPublisher;
 use super::status_service::StatusService;
 use super::{pack, retry, review, upload};
-use crate::aggregator::Aggregator;
-use crate::backplane::Authority;
-use crate::driver::cluster::Roster;
-use crate::driver::{self, Driver as _};
-use crate::names::{self, AGGREGATOR_SELECTORS};
-use crate::plugin::{self, Definition};
-use crate::query::{self, Query, Redactor};
 use crate::remote::state;
-use crate::verdict::RunEnd;
-use crate::{config, layout, status};
 use base::at::At as _;
-use base::http::Server;
 use base::json::json;
-use base::kube::{self, Object as _, Resource, Selector};
 use base::proxy::authority;
 use base::stop::Stop;
 use base::{archive, logger, small, sys, temp};
 use client::protocol::{Failure, ResultId};
+use http::Server;
+use kube::{self, Object as _, Resource, Selector};
+use model::names::{self, AGGREGATOR_SELECTORS};
+use model::plugin::{self, Definition};
+use model::verdict::RunEnd;
+use model::{config, layout, status};
+use run::aggregator::Aggregator;
+use run::backplane::Authority;
+use run::driver::cluster::Roster;
+use run::driver::{self, Driver as _};
+use run::query::{self, Query, Redactor};
 
 /// Time during which refusals are retried: a run's permissions are created just before its pod, and
 /// a busy server applies them late.
 const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
+
+/// Time limit for the first contact with the API server; later outages may last longer.
+const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Maximum size of an identity file.
 const MAX_IDENTITY_BYTES: u64 = 4 << 10;
@@ -50,9 +53,10 @@ const MAX_IDENTITY_BYTES: u64 = 4 << 10;
 const TOLD_TROUBLES: usize = 20;
 
 impl ClusterRun<'_> {
-    /// Runs everything; returns whether all went well, and `Err` only without an archive.
+    /// Runs everything; returns whether all went well, and `Err` if the published status does not
+    /// tell that: the container has to end, so that its state does.
     pub(crate) fn run(mut self, stop: &Stop) -> Result<bool> {
-        let pod = self.own_pod();
+        let pod = self.own_pod()?;
         let pod = pod.as_ref();
         let rights = FreshPermissions {
             stop,
@@ -126,8 +130,17 @@ impl ClusterRun<'_> {
             // The details are in the log; a command that follows the status must not wait forever.
             publisher.settle(failed);
         }
-        publisher.repeat_failed(stop);
-        outcome
+        match outcome {
+            Err(error) if !publisher.is_published() => Err(error),
+            Err(error) => {
+                log::error!("{error:#}");
+                Ok(false)
+            }
+            Ok(clean) => {
+                publisher.repeat_failed(stop);
+                Ok(clean)
+            }
+        }
     }
 
     fn run_in(
@@ -558,16 +571,26 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// This pod; by its labels where the host's name is not that of the pod.
-    fn own_pod(&self) -> Option<Value> {
+    /// This pod; by its labels where the host's name is not that of the pod. An error if the API
+    /// server cannot be reached at all.
+    fn own_pod(&self) -> Result<Option<Value>> {
         let namespace = &self.config.namespace;
-        let named = self.client.get(&Resource::PODS, namespace, &self.own_name);
-        let pod = named
-            .map(Some)
-            .or_else(|_| state::find(&self.client, namespace));
-        pod.inspect_err(|error| log::warn!("cannot look up the aggregator's own pod: {error}"))
-            .ok()
-            .flatten()
+        let client = self.client.clone().patience(FIRST_CONTACT_TIMEOUT);
+        let pod = match client.get(&Resource::PODS, namespace, &self.own_name) {
+            Ok(pod) => return Ok(Some(pod)),
+            Err(error @ kube::Error::Api(_)) => {
+                log::debug!("there is no pod `{}`: {error}", self.own_name);
+                state::find(&client, namespace)
+            }
+            Err(error) => Err(error),
+        };
+        match pod {
+            Err(error) if error.code().is_some_and(|code| code < 500) => {
+                log::warn!("cannot look up the aggregator's own pod: {error}");
+                Ok(None)
+            }
+            pod => pod.context("the aggregator cannot reach the API server"),
+        }
     }
 
     /// Identity that the cluster gives this run, one value per line: uid and version of its two
@@ -722,25 +745,26 @@ pub(crate) fn aggregate(
         }
         let clean = see_through(run, no_exit, stop);
         over.stop();
-        Ok(clean)
+        clean
     })
 }
 
 /// Runs everything, and stays afterwards if requested; returns whether all went well.
-fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> bool {
-    let clean = run.run(stop).unwrap_or_else(|error| {
-        log::error!("{error:#}");
-        false
-    });
+fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool> {
+    let outcome = run.run(stop);
     if stop.stopped() {
-        return false;
+        if let Err(error) = outcome {
+            log::error!("{error:#}");
+        }
+        return Ok(false);
     }
+    let clean = outcome?;
     if no_exit {
         log::info!("no-exit was specified, sonobuoy is now blocking");
         stop.wait_forever();
-        return true;
+        return Ok(true);
     }
-    clean
+    Ok(clean)
 }
 
 /// The second server, if the run has one. If it fails, the run continues: its status is available

@@ -18,17 +18,18 @@ use anyhow::{Result, bail};
 
 use super::context::RunContext;
 use super::pack::write_json;
-use crate::aggregator::{Aggregator, AggregatorSettings, WaitOutcome, connections};
-use crate::backplane::{Authority, plugin_of, server_config};
-use crate::driver::{Driver, PluginLaunch, session};
-use crate::plugin::Definition;
-use crate::{config, layout, progress_view, status};
+use crate::progress_view;
 use base::at::At as _;
-use base::http::Server;
 use base::json::json;
 use base::stop::{Stop, StopOnDrop, caught};
 use base::{clock, logger};
 use client::protocol::{Failure, Finding, ResultId};
+use http::Server;
+use model::plugin::Definition;
+use model::{config, layout, status};
+use run::aggregator::{Aggregator, AggregatorSettings, WaitOutcome, connections};
+use run::backplane::{Authority, plugin_of, server_config};
+use run::driver::{Driver, PluginLaunch, session};
 
 /// Validity of the certificates of a run without a time limit.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
@@ -115,7 +116,7 @@ pub(super) fn run(
     thread::scope(|scope| {
         let _published = StopOnDrop(&published);
         base::thread("status").spawn_scoped(scope, || {
-            aggregator.publish(&published, |status| publish(status))
+            aggregator.publish(&published, |status| publish(status));
         })?;
         let received = receive(server, driver, context, stop)
             .inspect_err(|error| stop.stop_because(format!("{error:#}")));
@@ -250,7 +251,7 @@ fn launch(
             .iter()
             .filter(|plugin| last_order(&context.plugins, plugin) == order);
         each(aggregator, ended, &|plugin| {
-            context.retry_failed(plugin, launch, stop)
+            context.retry_failed(plugin, launch, stop);
         });
     }
 }

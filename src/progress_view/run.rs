@@ -1,15 +1,16 @@
 //! The status of a run as a scene: the progress of its plugins, summed over nodes. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use super::{Scene, Steps, Task, Trouble, Unit, span};
-use crate::item;
-use crate::layout;
-use crate::status::{self, Entry, Run};
 use base::Joined as _;
 use base::clock;
 use client::protocol::{GLOBAL, Progress};
+use model::item;
+use model::layout;
+use model::remedies;
+use model::status::{self, Entry, Run};
 
 /// What the watching command knows in addition to the status.
 #[derive(Default)]
@@ -203,6 +204,11 @@ fn result(entries: &[&Entry]) -> String {
 /// The problems of the plugins of a run, each cause once.
 pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = Vec::new();
+    // Causes that differ only in numbers, hashes and the like are the same.
+    let mut keys: HashMap<(&str, String), usize> = HashMap::new();
+    let mut known: HashMap<String, String> = HashMap::new();
+    let entries = run.plugins.iter().flatten();
+    let nodes: HashSet<String> = entries.map(|entry| entry.node.clone()).collect();
     let said = run
         .plugins
         .iter()
@@ -216,18 +222,24 @@ pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
             .replace(&own, "the node")
             .split_whitespace()
             .joined(" ");
-        let same = |trouble: &&mut Trouble| trouble.task == entry.plugin && trouble.cause == cause;
+        let key = known
+            .entry(cause.clone())
+            .or_insert_with(|| remedies::cause_key(&cause, &nodes));
+        let key = (&*entry.plugin, key.clone());
         let place = match count(entry) {
             1 => entry.node.clone(),
             nodes => format!("{nodes} nodes"),
         };
-        match troubles.iter_mut().find(same) {
-            Some(trouble) => trouble.places.push(place),
-            None => troubles.push(Trouble {
-                task: entry.plugin.clone(),
-                places: vec![place],
-                cause,
-            }),
+        match keys.get(&key) {
+            Some(at) => troubles[*at].places.push(place),
+            None => {
+                keys.insert(key, troubles.len());
+                troubles.push(Trouble {
+                    task: entry.plugin.clone(),
+                    places: vec![place],
+                    cause,
+                });
+            }
         }
     }
     troubles
@@ -405,7 +417,9 @@ mod tests {
         let entries = vec![
             trouble("a", "NODE is full"),
             trouble("b", "NODE is full"),
-            trouble("c", "no image"),
+            trouble("c", "killed 2 times (exit code 137)"),
+            trouble("d", "killed 3 times (exit code 137)"),
+            trouble("e", "killed 3 times (exit code 1)"),
         ];
         let troubles = shown("running", entries).troubles;
         let told: Vec<_> = troubles
@@ -416,7 +430,8 @@ mod tests {
             told,
             [
                 ("a b".to_owned(), "the node is full"),
-                ("c".to_owned(), "no image")
+                ("c d".to_owned(), "killed 2 times (exit code 137)"),
+                ("e".to_owned(), "killed 3 times (exit code 1)"),
             ]
         );
     }

@@ -13,14 +13,16 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::names::{
+use base::clock;
+use base::stop::{Stop, StopOnDrop};
+use kube::{
+    Client, Delay, Error, Event, Method, Object as _, Request, Resource, Selector, is_delayed,
+};
+use model::names::{
     AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim,
 };
-use crate::verdict::RunEnd;
-use crate::{remedies, status};
-use base::clock;
-use base::kube::{Client, Error, Event, Method, Object as _, Request, Resource, Selector};
-use base::stop::{Stop, StopOnDrop};
+use model::verdict::RunEnd;
+use model::{remedies, status};
 
 /// Waiting reasons of a container without image.
 const NO_IMAGE: [&str; 4] = [
@@ -29,6 +31,10 @@ const NO_IMAGE: [&str; 4] = [
     "ErrImageNeverPull",
     "InvalidImageName",
 ];
+/// Waiting reason of a container that keeps ending.
+const CRASH_LOOP: &str = "CrashLoopBackOff";
+/// Waiting reasons that name no cause.
+const UNEXPLAINED: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// Other waiting reasons that rarely resolve by themselves.
 const STUCK_REASONS: [&str; 2] = ["CreateContainerConfigError", "CreateContainerError"];
 /// Time limits for a stuck aggregator: the cause may be repaired, but an image missing from its
@@ -46,9 +52,10 @@ const FOLLOW_INTERVAL: Duration = Duration::from_secs(2);
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 /// Interval at which followers are called without a change.
 const TICK: Duration = Duration::from_secs(1);
-/// Interval between two looks at the node of the aggregator, and the time limit of one.
-const NODE_INTERVAL: Duration = Duration::from_secs(10);
-const NODE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval between two looks at the node of the aggregator and at the events of its pod, and the
+/// time limit of a request.
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time without a response after which the service, and its run, count as gone.
 const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
@@ -75,8 +82,13 @@ pub(crate) enum RunState {
 }
 
 impl RunState {
-    /// Reads the state from a pod.
+    /// Reads the state from a pod alone.
     pub(crate) fn of(pod: &Value) -> Self {
+        Self::of_delayed(pod, None)
+    }
+
+    /// Reads the state from a pod, and from what its events say while it does not start.
+    fn of_delayed(pod: &Value, delay: Option<&Delay>) -> Self {
         let phase = pod["status"]["phase"]
             .as_str()
             .unwrap_or("Pending")
@@ -95,16 +107,29 @@ impl RunState {
                 let started = pod["metadata"]["creationTimestamp"]
                     .as_str()
                     .and_then(clock::parse_rfc3339);
-                return Self::Told(status::Run { started, ..run });
+                let message = if RunEnd::of(&run) == RunEnd::Running {
+                    restarts(pod)
+                } else {
+                    run.message
+                };
+                return Self::Told(status::Run {
+                    started,
+                    message,
+                    ..run
+                });
             }
             Some(Err(error)) => {
-                format!("the status on the aggregator's pod cannot be read: {error}")
+                format!(
+                    "the status on the aggregator's pod cannot be read: {error}; something else \
+                     has changed the annotation `{ANNOTATION_STATUS}`, which the aggregator \
+                     replaces when its status changes; `sonobuoy logs` shows what it does"
+                )
             }
             None if phase == "Succeeded" => {
                 "the aggregator has ended without reporting its status".into()
             }
             None => {
-                reasons = Reasons::of(pod);
+                reasons = Reasons::of(pod, delay);
                 let because = reasons.texts.join("; ");
                 let colon = if because.is_empty() { "" } else { ": " };
                 match &*phase {
@@ -184,14 +209,14 @@ impl RunState {
         }
     }
 
-    /// The state of a pod and its node.
+    /// The state of a pod, its node and its events.
     pub(crate) fn read_pod(client: &Client, pod: &Value) -> Self {
-        Self::on(pod, NodeProblem::of(client, pod).as_ref())
+        Self::on(pod, &Surroundings::of(client, pod))
     }
 
-    /// The state of a pod whose node has this problem.
-    fn on(pod: &Value, problem: Option<&NodeProblem>) -> Self {
-        let mut state = Self::of(pod);
+    /// The state of a pod in these surroundings.
+    fn on(pod: &Value, surroundings: &Surroundings) -> Self {
+        let mut state = Self::of_delayed(pod, surroundings.delay.as_ref());
         let is_deleted = pod.is_terminating();
         if state.is_over() {
             return match &state {
@@ -199,7 +224,9 @@ impl RunState {
                 _ => state,
             };
         }
-        let Some(problem) = problem else { return state };
+        let Some(problem) = &surroundings.problem else {
+            return state;
+        };
         let node = pod["spec"]["nodeName"].text();
         let unready = match problem {
             NodeProblem::Gone => {
@@ -251,6 +278,32 @@ impl RunState {
     }
 }
 
+/// What decides about an aggregator besides its pod.
+#[derive(Clone, Default, PartialEq)]
+struct Surroundings {
+    problem: Option<NodeProblem>,
+    /// What the events of the pod say while it does not start.
+    delay: Option<Delay>,
+}
+
+impl Surroundings {
+    fn of(client: &Client, pod: &Value) -> Self {
+        let problem = NodeProblem::of(client, pod);
+        let events = client.once(LOOK_TIMEOUT);
+        let delay = is_delayed(pod, SystemTime::now())
+            .then(|| events.delay(pod.namespace(), pod))
+            .and_then(|delay| {
+                delay
+                    .inspect_err(|error| log::debug!("no events of the aggregator: {error}"))
+                    .ok()
+            });
+        Self {
+            problem,
+            delay: delay.flatten(),
+        }
+    }
+}
+
 /// What is wrong with the node of the aggregator.
 #[derive(Clone, PartialEq)]
 enum NodeProblem {
@@ -264,7 +317,7 @@ impl NodeProblem {
         let name = pod["spec"]["nodeName"]
             .as_str()
             .filter(|name| !name.is_empty())?;
-        match client.once(NODE_TIMEOUT).get(&Resource::NODES, "", name) {
+        match client.once(LOOK_TIMEOUT).get(&Resource::NODES, "", name) {
             Ok(node) => {
                 let ready = node.condition("Ready")?;
                 let since = ready["lastTransitionTime"]
@@ -281,7 +334,7 @@ impl NodeProblem {
 /// on a volume claim.
 pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
     let map = client
-        .once(NODE_TIMEOUT)
+        .once(LOOK_TIMEOUT)
         .get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP)
         .ok()?;
     let mut pod: Value = base::json::from_slice(map["data"][POD_KEY].as_str()?.as_bytes()).ok()?;
@@ -301,7 +354,7 @@ struct Reasons {
 }
 
 impl Reasons {
-    fn of(pod: &Value) -> Self {
+    fn of(pod: &Value, delay: Option<&Delay>) -> Self {
         let mut found = Self::default();
         let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
             (Some(reason), Some(message)) if !message.is_empty() => {
@@ -338,6 +391,15 @@ impl Reasons {
                     .or_else(|| container["image"].as_str().map(str::to_owned));
             }
             found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
+            if matches!(delay, Some(Delay::Warning { .. })) && UNEXPLAINED.contains(&reason) {
+                continue;
+            }
+            if reason == CRASH_LOOP {
+                // The aggregator ended before it could publish anything.
+                found.stuck = true;
+                found.texts.extend(restarts(pod));
+                continue;
+            }
             for state in [waiting, &container["state"]["terminated"]] {
                 if let Some(reason) = both(&state["reason"], &state["message"]) {
                     let code = state["exitCode"]
@@ -350,8 +412,43 @@ impl Reasons {
                 }
             }
         }
+        let is_unexplained = found.texts.is_empty() || delay == Some(&Delay::Unreadable);
+        if let Some(delay) = delay.filter(|_| is_unexplained) {
+            found.stuck |= matches!(delay, Delay::Warning { .. }) && !delay.is_unscheduled();
+            found.texts.push(delay.to_string());
+        }
         found
     }
+}
+
+/// How often and why the container of the aggregator has ended so far, if it has.
+fn restarts(pod: &Value) -> Option<String> {
+    let mut containers = pod["status"]["containerStatuses"].items();
+    let container = containers.find(|container| container["restartCount"].as_u64() > Some(0))?;
+    let count = container["restartCount"].as_u64().unwrap_or_default();
+    let state = &container["state"];
+    let last = [&state["terminated"], &container["lastState"]["terminated"]]
+        .into_iter()
+        .find(|ended| ended.is_object())
+        .unwrap_or(&Value::Null);
+    let code = last["exitCode"].as_i64().unwrap_or_default();
+    let reason = last["reason"].as_str().filter(|reason| *reason != "Error");
+    let reason = reason.map_or_else(String::new, |reason| format!(", {reason}"));
+    let message = match last["message"].text().trim() {
+        "" => String::new(),
+        message => format!(": {message}"),
+    };
+    let times = if count == 1 {
+        "once"
+    } else {
+        &format!("{count} times")
+    };
+    let end = format!("exit code {code}{reason}{message}");
+    Some(if state["waiting"]["reason"] == CRASH_LOOP {
+        format!("the aggregator has ended and was restarted {times}, and waits to be again: {end}")
+    } else {
+        format!("the aggregator was restarted {times}, and goes on: {end}")
+    })
 }
 
 /// The aggregator's pod of a namespace.
@@ -583,7 +680,8 @@ fn follow(
         base::thread("aggregator").spawn_scoped(scope, send)?;
         // The watch ends before its thread is joined.
         let (events, _over) = (events, StopOnDrop(&over));
-        let (mut pod, mut synced, mut problem) = (None, false, None);
+        let (mut pod, mut synced) = (None, false);
+        let mut surroundings = Surroundings::default();
         let (mut looked, mut shown) = (None::<Instant>, Instant::now());
         loop {
             let event = events.recv_timeout(TICK);
@@ -602,18 +700,19 @@ fn follow(
             if !synced {
                 continue;
             }
-            let before = problem.clone();
-            if looked.is_none_or(|looked| looked.elapsed() >= NODE_INTERVAL) {
-                problem = pod.as_ref().and_then(|pod| NodeProblem::of(client, pod));
+            let before = surroundings.clone();
+            if looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL) {
+                let look = |pod| Surroundings::of(client, pod);
+                surroundings = pod.as_ref().map(look).unwrap_or_default();
                 looked = Some(Instant::now());
             }
-            let is_old = problem.is_some() && shown.elapsed() >= REFRESH_INTERVAL;
-            if !is_event && !is_old && problem == before {
+            let is_old = surroundings.problem.is_some() && shown.elapsed() >= REFRESH_INTERVAL;
+            if !is_event && !is_old && surroundings == before {
                 continue;
             }
             shown = Instant::now();
             let state = match &pod {
-                Some(pod) => RunState::on(pod, problem.as_ref()),
+                Some(pod) => RunState::on(pod, &surroundings),
                 None => RunState::deleted(client, namespace).unwrap_or(RunState::Absent),
             };
             if !told(Some(state)) {
