@@ -20,6 +20,7 @@ use base::tls;
 use kube::{Client, Object as _};
 use model::names;
 use model::plugin::focus::CERTIFIED;
+use model::timings::{self, Stopwatch};
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {
@@ -34,6 +35,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         check_local(args, true)?;
         return local::run(args, RunArgs::new(args, Purpose::Local)?);
     }
+    let mut stopwatch = Stopwatch::start();
     let request = RunArgs::new(args, Purpose::Run)?;
     warn_of_idle_flags(args);
     // The holder of the archive sends it.
@@ -41,7 +43,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let url = upload(args, by_aggregator)?;
     let afterwards = Afterwards::asked(args, url.filter(|_| !by_aggregator))?;
     // Steps after the run imply waiting for it.
-    let default = if afterwards.is_asked() {
+    let default = if afterwards.is_asked() || args.on("timings") {
         DAY
     } else {
         Duration::ZERO
@@ -90,6 +92,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     if args.given("load") {
         load::load_image(args, &client, &image)?;
     }
+    stopwatch.end(timings::VALIDATION);
     deploy::apply(&client, &objects, &namespace, dry == "server")?;
     if dry == "server" {
         for object in &objects {
@@ -98,6 +101,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         }
         return Ok(0);
     }
+    stopwatch.end(timings::OBJECTS);
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal {
         log::info!(
@@ -157,6 +161,9 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         over.stop();
         waited
     })?;
+    stopwatch.end_at(timings::AGGREGATOR_POD, wait.first_status());
+    let measured = run.timings.clone().unwrap_or_default();
+    stopwatch.end_with(&measured, timings::STATUS);
     let service = if streamed {
         None
     } else {
@@ -167,8 +174,12 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         &namespace,
         Some(&run),
         service.as_ref(),
+        &mut stopwatch,
         client.stop(),
     )?;
+    if args.on("timings") {
+        output::error(&stopwatch.timings(kube::sent_requests()).table());
+    }
     Ok(conclude(&run, code, &namespace))
 }
 
@@ -224,6 +235,7 @@ fn warn_of_idle_flags(args: Args) {
         "html",
         "certify",
         "delete",
+        "timings",
         "fail-on",
         "min-success",
     ];

@@ -384,7 +384,7 @@ fn run() -> Command {
 }
 
 /// The flags of `run` about what happens before the objects are created.
-fn before_the_run() -> [Arg; 4] {
+fn before_the_run() -> [Arg; 5] {
     let dry_run = bare(
         choice(
             "--dry-run none|client|server",
@@ -416,6 +416,11 @@ fn before_the_run() -> [Arg; 4] {
             "First check whether the cluster is fit for the run",
         )
         .help_heading("Cluster"),
+        switch(
+            "--timings",
+            "Wait for the end, and print how long each part of the run took",
+        )
+        .help_heading("Waiting"),
     ]
 }
 

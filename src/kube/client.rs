@@ -4,7 +4,7 @@
 //! only as JSON or bytes. Starts no thread; may be shared by many.
 
 use std::io::{self, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,6 +25,14 @@ use base::retry::{self, Backoff};
 use base::stop::Stop;
 use base::tls;
 use base::visible::short;
+
+/// Requests of all clients of this process.
+static SENT_REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of requests that this process has sent, repeated ones included.
+pub fn sent_requests() -> u64 {
+    SENT_REQUESTS.load(Ordering::Relaxed)
+}
 
 /// Timeout until a response starts: an admission webhook may take 30 s, and a server may call
 /// several.
@@ -446,6 +454,7 @@ impl Client {
             ))
             .timeout_per_read(silence)
             .build();
+        SENT_REQUESTS.fetch_add(1, Ordering::Relaxed);
         let response = agent
             .run(sent)
             .map_err(|error| self.explain(request, error))?;

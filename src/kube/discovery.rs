@@ -125,6 +125,23 @@ impl Client {
         Ok(answer["status"]["allowed"] == true)
     }
 
+    /// What the client may do in a namespace, as far as the server's authorizers can tell in
+    /// advance; nothing if they cannot.
+    pub fn rules(&self, namespace: &str) -> Rules {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        });
+        match self.create(&Resource::RULES_REVIEWS, "", &review) {
+            Ok(answer) => Rules(answer["status"].clone()),
+            Err(error) => {
+                log::debug!("the rules in namespace `{namespace}` are not known: {error}");
+                Rules::default()
+            }
+        }
+    }
+
     fn read_plain(&self, found: &mut Discovery, group: &str, version: &str, preferred: bool) {
         match self.send(&Request::raw(Method::GET, path_of(group, version))) {
             Ok(answer) => {
@@ -206,5 +223,73 @@ impl Discovery {
                 }
             }
         }
+    }
+}
+/// The rules of a client in a namespace, which may not be all of them.
+#[derive(Default)]
+pub struct Rules(Value);
+
+impl Rules {
+    /// Whether the rules say that the client may use `verb` on a kind. A rule for certain names does
+    /// not count, and neither does any if an authorizer could not be asked, which might refuse.
+    pub fn allow(&self, verb: &str, resource: &Resource) -> bool {
+        let has = |rule: &Value, list: &str, wanted: &str| {
+            rule[list]
+                .items()
+                .any(|entry| entry == "*" || *entry == *wanted)
+        };
+        self.0["incomplete"] != true
+            && self.0["resourceRules"].items().any(|rule| {
+                has(rule, "verbs", verb)
+                    && has(rule, "apiGroups", &resource.group)
+                    && has(rule, "resources", &resource.plural)
+                    && rule["resourceNames"].items().next().is_none()
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_allow_only_what_is_certain() {
+        let rule = |verbs: Value, groups: Value, kinds: Value, names: Value| json!({"verbs": verbs, "apiGroups": groups, "resources": kinds, "resourceNames": names});
+        let all = || json!(["*"]);
+        for (rule, incomplete, expected) in [
+            (rule(all(), all(), all(), Value::Null), false, true),
+            (rule(all(), all(), all(), Value::Null), true, false),
+            (
+                rule(
+                    json!(["get", "create"]),
+                    json!([""]),
+                    json!(["pods"]),
+                    json!([]),
+                ),
+                false,
+                true,
+            ),
+            (
+                rule(json!(["get"]), all(), all(), Value::Null),
+                false,
+                false,
+            ),
+            (
+                rule(all(), json!(["apps"]), all(), Value::Null),
+                false,
+                false,
+            ),
+            (
+                rule(all(), all(), json!(["secrets"]), Value::Null),
+                false,
+                false,
+            ),
+            (rule(all(), all(), all(), json!(["one"])), false, false),
+        ] {
+            let status = json!({"resourceRules": [rule], "incomplete": incomplete});
+            let allowed = Rules(status.clone()).allow("create", &Resource::PODS);
+            assert_eq!(allowed, expected, "{status}");
+        }
+        assert!(!Rules::default().allow("create", &Resource::PODS));
     }
 }

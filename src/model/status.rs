@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::timings::Timings;
 use base::clock;
 use client::protocol::{Lost, Progress};
 
@@ -77,6 +78,9 @@ pub struct Run {
     /// The problem that prevents a run from starting; only known outside the aggregator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// How long the parts of a complete run took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
     /// Creation time of the aggregator's pod; only known outside the aggregator, and never
     /// serialized.
     #[serde(skip)]
@@ -239,6 +243,7 @@ impl Default for Run {
             upload: None,
             error: None,
             message: None,
+            timings: None,
             started: None,
             received_bytes: 0,
             refusals: 0,

@@ -31,6 +31,7 @@ use http::Server;
 use kube::{self, Object as _, Resource, Selector};
 use model::names::{self, AGGREGATOR_SELECTORS};
 use model::plugin::{self, Definition};
+use model::timings::{self, Stopwatch};
 use model::verdict::RunEnd;
 use model::{config, layout, status};
 use run::aggregator::Aggregator;
@@ -221,6 +222,7 @@ impl ClusterRun<'_> {
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let mut is_recorded = false;
+        let mut stopwatch = Stopwatch::start();
         let finish = || {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");
@@ -231,13 +233,20 @@ impl ClusterRun<'_> {
                 .iter()
                 .flatten()
                 .any(|entry| entry.timed_out);
+            stopwatch.end_plugins(aggregator.store.lock().milestones);
             let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
+            stopwatch.end(timings::SNAPSHOT);
             for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
                 }
             }
+            let measured = stopwatch.timings(kube::sent_requests());
+            pack::write_json(&run_dir.join(layout::TIMINGS), &json!(measured))?;
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
+            stopwatch.end(timings::ARCHIVE);
+            let measured = stopwatch.timings(kube::sent_requests());
+            aggregator.store.lock().timings = Some(measured);
             is_recorded = self.record_end(publisher, pod, &aggregator.last_status(&archive));
             log::info!("Results available at {}", path.display());
             Ok((path, archive, errors + failed))
