@@ -152,7 +152,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     // A load balancer may take longer than the run.
     let over = client.stop().child();
     let until_then = client.under(&over);
-    let source = StatusSource::pod(client.clone());
+    let mut source = StatusSource::pod(client.clone());
+    if let Some(pod) = deploy::aggregator_pod(&objects) {
+        source = source.of_created_pod(pod.name());
+    }
     let run = std::thread::scope(|scope| {
         let shown = base::thread("credentials").spawn_scoped(scope, || show_way(&until_then));
         let waited = shown

@@ -43,6 +43,8 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
 const REMOVAL_GRACE: Duration = Duration::from_secs(15);
 /// Capacity of the queue between the watches and their reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
+/// Time within which single pods are not deleted for their own sake.
+const SHORT_RUN: Duration = Duration::from_secs(30);
 /// Changes of pods per check, so that a large cluster is not flooded with requests.
 const MAX_CHANGES: usize = 4;
 
@@ -615,6 +617,7 @@ struct WaveQueue {
     active: BTreeSet<String>,
     size: usize,
     adopted: bool,
+    began: Instant,
 }
 
 impl WaveQueue {
@@ -625,6 +628,7 @@ impl WaveQueue {
             active: BTreeSet::new(),
             size,
             adopted: false,
+            began: Instant::now(),
         }
     }
 
@@ -647,8 +651,12 @@ impl WaveQueue {
         self.waiting.push_front(place);
     }
 
-    /// Takes places whose pods can be deleted.
+    /// Takes places whose pods can be deleted. Those of a short run in which no place waits are
+    /// deleted together at its end.
     fn finished(&mut self, is_settled: impl Fn(&str) -> bool) -> Vec<String> {
+        if self.waiting.is_empty() && self.began.elapsed() < SHORT_RUN {
+            return Vec::new();
+        }
         let settled: Vec<_> = self
             .active
             .iter()

@@ -16,7 +16,7 @@ use std::io;
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::thread::{self, Scope as Threads};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -32,6 +32,8 @@ use model::remedies;
 /// default; results often arrive within it.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// Shortest pause between the heartbeats of a plugin's only worker.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Interval of connection attempts until the aggregator is reachable.
 const PROBE_PERIOD: Duration = Duration::from_secs(3);
 /// Connect timeout; longer silence indicates dropped packets.
@@ -273,6 +275,16 @@ fn report(client: &Client, why: &str) -> Result<bool> {
     }
 }
 
+/// Pause until the next heartbeat. The only worker of a plugin asks in proportion to its age, so that
+/// the end of a short plugin is known soon; the workers of many nodes would be too many.
+fn next_pause(id: &ResultId, age: Duration) -> Duration {
+    if id.is_global() {
+        (age / 4).clamp(FIRST_PAUSE, HEARTBEAT_INTERVAL)
+    } else {
+        HEARTBEAT_INTERVAL
+    }
+}
+
 /// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the
 /// first period, since the workers of a large cluster start together; the connection, which costs
 /// little, is tried at once. An answer may tell that the other containers have ended.
@@ -284,10 +296,14 @@ fn send_heartbeats(client: &Client, aggregator: &str, others: &Others, stop: &St
             return;
         }
     }
+    let begin = Instant::now();
     let share = RandomState::new().hash_one(0) % 1000;
-    let mut pause = HEARTBEAT_INTERVAL.mul_f64(share as f64 / 1000.0);
+    let mut pause = match client.id().is_global() {
+        true => FIRST_PAUSE,
+        false => HEARTBEAT_INTERVAL.mul_f64(share as f64 / 1000.0),
+    };
     while !stop.wait(pause) {
-        pause = HEARTBEAT_INTERVAL;
+        pause = next_pause(client.id(), begin.elapsed());
         match client.heartbeat() {
             Ok(containers) => {
                 contact.made();
@@ -382,6 +398,15 @@ mod tests {
         ("CLIENT_KEY", "key"),
         ("RESULT_TYPE", "e2e"),
     ];
+
+    #[test]
+    fn only_worker_asks_in_proportion_to_its_age() {
+        let seconds = |id: &ResultId, age| next_pause(id, Duration::from_secs(age)).as_secs();
+        for (age, only_worker) in [(0, 1), (4, 1), (20, 5), (60, 15), (86_400, 15)] {
+            assert_eq!(seconds(&ResultId::global("p"), age), only_worker, "{age}");
+            assert_eq!(seconds(&ResultId::on_node("p", "a"), age), 15, "{age}");
+        }
+    }
 
     #[test]
     fn missing_or_empty_settings_are_named_at_once() {
