@@ -196,8 +196,8 @@ impl ClusterRun<'_> {
             let aggregator = Arc::clone(&aggregator);
             status_service.show(move || aggregator.status());
         }
-        let host = &self.config.server.advertise_address;
-        let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
+        let hosts = aggregator.addresses(&self.config.server.advertise_address)?;
+        let server = conduct::server(server, &hosts, by_node, &aggregator, &self.config)?;
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
