@@ -242,9 +242,9 @@ impl ClusterDriver<'_> {
             self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
             if settled(&place) {
-                due.push(place)
+                due.push(place);
             } else {
-                waves.again(place)
+                waves.again(place);
             }
         }
         for place in waves.finished(|place| per_node && settled(place)) {
@@ -379,7 +379,7 @@ impl ClusterDriver<'_> {
             let nodes = sender.clone();
             let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods = thread("pods").spawn_scoped(scope, move || {
-                watch_pods(client, launch, &self.roster, &sender)
+                watch_pods(client, launch, &self.roster, &sender);
             });
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
