@@ -44,7 +44,8 @@
 //! run/backplane
 //! model/annotation
 //! model/item model/health model/remedies model/config model/plugin
-//! model/nodes model/verdict
+//! model/nodes model/suite_log
+//! model/verdict
 //! model/status
 //! model/names model/layout
 //! base/fuzzing
@@ -79,6 +80,7 @@
 //! | the snapshot of the cluster | [`run::query`] |
 //! | JUnit, gojson, raw, manual results become one tree | [`run::process`] |
 //! | facts and logs of a node | `gather` |
+//! | how a suite ended according to Ginkgo's log | [`model::suite_log`] |
 //! | what passed, failed or is unknown, and the exit code | [`model::verdict`] |
 //! | causes of failures, and remedies | [`model::remedies`] |
 //! | plugin definitions, built-ins, installed ones | [`model::plugin`] |

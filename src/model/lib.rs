@@ -20,4 +20,5 @@ pub mod nodes;
 pub mod plugin;
 pub mod remedies;
 pub mod status;
+pub mod suite_log;
 pub mod verdict;

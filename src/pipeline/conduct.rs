@@ -23,7 +23,7 @@ use base::at::At as _;
 use base::json::json;
 use base::stop::{Stop, StopOnDrop, caught};
 use base::{clock, logger};
-use client::protocol::{Failure, Finding, ResultId};
+use client::protocol::{Failure, Finding};
 use http::Server;
 use model::plugin::Definition;
 use model::{config, layout, status};
@@ -285,7 +285,7 @@ fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Erro
     let why = format!("plugin `{name}` could not be started: {error:#}");
     aggregator
         .store
-        .record(&Failure::new(ResultId::global(name), why));
+        .end_plugin(name, |id| Failure::new(id, &why));
 }
 
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
@@ -303,7 +303,7 @@ pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
         let reason = stop.reason().unwrap_or_else(|| "it was stopped".into());
         for id in aggregator.outstanding() {
             let why = format!("the run ended before the result arrived: {reason}");
-            aggregator.store.record_end(&Failure::new(id, why));
+            aggregator.store.record_end(Failure::new(id, why));
         }
     }
 }
@@ -350,7 +350,7 @@ fn launch_one(
             let why = test.map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator
                 .store
-                .record_end(&Failure::timed_out(ResultId::global(name), &why));
+                .end_plugin(name, |id| Failure::timed_out(id, &why));
         }
     });
 }

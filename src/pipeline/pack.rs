@@ -235,9 +235,9 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()
         .aggregator
         .store
         .lock()
-        .processed(name, |id| match id.is_global() {
-            true => Some((outcome.status.clone(), outcome.counts.clone())),
-            false => of(&id.node),
+        .processed(name, |id| match rules.per_node {
+            false => Some((outcome.status.clone(), outcome.counts.clone())),
+            true => of(&id.node),
         });
     for part in rules.parts.iter().chain(&rules.attempts) {
         context

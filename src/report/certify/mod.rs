@@ -25,9 +25,10 @@ use client::protocol::GLOBAL;
 use model::item::plain;
 use model::layout;
 use model::plugin::focus::listed_test;
+use model::suite_log::{SuiteLog, minor};
 use model::verdict::TestOutcome;
 use oci::Reference;
-use suite::{Junit, REQUIRED, SuiteLog};
+use suite::{Junit, REQUIRED};
 use yaml::{self, Content, Error, Node, typed};
 
 /// The plugin that runs the tests.
@@ -352,13 +353,6 @@ impl Candidate {
             );
         }
     }
-}
-
-/// `v1.33` of `v1.33.1`.
-fn minor(version: &str) -> Option<String> {
-    let mut parts = version.trim_start_matches('v').split('.');
-    let mut number = || parts.next()?.parse::<u32>().ok();
-    Some(format!("v{}.{}", number()?, number()?))
 }
 
 /// File names of a submission.

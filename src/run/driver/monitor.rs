@@ -689,7 +689,7 @@ impl Monitor {
         }
         self.pending.push(Finding::Lost(id.clone(), lost.clone()));
         // On a lost node, only a Job's pod can be replaced, by one on another node.
-        if !(lost.pod && self.waves.is_some() || id.is_global()) || !self.start_next(&id) {
+        if !(lost.pod && self.waves.is_some() || self.spec.is_none()) || !self.start_next(&id) {
             // Earlier losses are in the list of results.
             self.settle(with_pod(Failure::lost(id, &lost), pod));
         }

@@ -28,13 +28,14 @@ const MAX_DEPTH: usize = 90;
 const NOT_RUN_COUNTS: [&str; 4] = ["skipped", "skip", "disabled", "ignored"];
 
 /// Sends the suites of a file with their tests to `visit`; on an error, those before it. `end` is
-/// how its suite ended, if that was early; `file` is its path for items that are not tests.
+/// how its suite ended, if that was early; `file` is its path for items that are not tests. Returns
+/// what was read.
 pub(super) fn read(
     input: impl Read,
     end: Option<&SuiteEnd>,
     file: &str,
     visit: &mut Visit<'_>,
-) -> Result<()> {
+) -> Result<SuiteContent> {
     let mut lexer = Lexer::new(BufReader::with_capacity(64 << 10, input));
     ensure!(lexer.next_child()?, "EOF");
     let root = lexer.name().to_owned();
@@ -47,12 +48,13 @@ pub(super) fn read(
         visit,
     };
     match root.as_str() {
-        "testsuite" => reader.suite(1, 0).map(drop),
+        "testsuite" => reader.suite(1, 0),
         "testsuites" => {
             let claims = reader.claims();
             let mut content = SuiteContent::default();
             reader.suites(&mut content, &mut 0, 0)?;
-            reader.check(&root, &mut content, &claims)
+            reader.check(&root, &mut content, &claims)?;
+            Ok(content)
         }
         other => bail!("expected element type <testsuite> but have <{other}>"),
     }

@@ -38,7 +38,7 @@ use model::item::{
 };
 use model::layout::{self, ERROR_FILE, ERRORS, RESULTS, TREE};
 use model::plugin;
-use model::verdict::{Outcome, Tally};
+use model::verdict::{Outcome, SuiteContent, Tally};
 
 /// Maximum size of an error report, which contains at most a pod.
 const ERROR_LIMIT: u64 = 16 << 20;
@@ -51,6 +51,9 @@ const MAX_NODE_BYTES: u64 = 64 << 20;
 
 /// Maximum unreadable files of a plugin named in the log: each node often has the same problem.
 const MAX_TOLD: u64 = 5;
+
+/// The end of the names of files that may be logs of a suite.
+const LOG_SUFFIX: &str = ".log";
 
 /// Maximum files named where none could be read.
 const MAX_NAMED: usize = 3;
@@ -185,6 +188,7 @@ pub fn process(dir: &Path, rules: &ReadingRules) -> Result<PluginOutcome> {
         unreadable: 0,
         told: HashSet::new(),
         resumed: rules.resumed.1.clone(),
+        suites: BTreeMap::new(),
     };
     run.everything(dir)
         .and_then(|()| Ok(rules.check_time()?))
@@ -361,6 +365,8 @@ struct TreeBuilder<'a> {
     told: HashSet<String>,
     /// Tests of the previous run that are not written yet.
     resumed: BTreeMap<String, String>,
+    /// What the JUnit files of each folder of the current result contain.
+    suites: BTreeMap<PathBuf, SuiteContent>,
 }
 
 impl TreeBuilder<'_> {
@@ -520,8 +526,41 @@ impl TreeBuilder<'_> {
                 _ => {}
             }
         }
+        self.check_logs(&files)?;
         let names: Vec<_> = files.into_iter().map(|(_, name)| name).collect();
         Ok((is_nothing_read && !is_error).then(|| self.rules.nothing_read(&names)))
+    }
+
+    /// Adds an unknown item for each log of a suite that claims more than the JUnit files beside it
+    /// contain.
+    fn check_logs(&mut self, files: &[(PathBuf, String)]) -> Result<()> {
+        let suites = std::mem::take(&mut self.suites);
+        for (path, name) in files {
+            let Some(content) = path.parent().and_then(|folder| suites.get(folder)) else {
+                continue;
+            };
+            if !name.ends_with(LOG_SUFFIX) {
+                continue;
+            }
+            // One that cannot be read claims nothing.
+            let log = self.files.open(path).ok();
+            let Some(claims) = log
+                .and_then(|log| model::suite_log::read_end(log.file).ok())
+                .and_then(|log| log.claims())
+            else {
+                continue;
+            };
+            // A log counts the tests that ran.
+            let mut ran = SuiteContent {
+                tests: content.tests.saturating_sub(content.not_run),
+                ..*content
+            };
+            if let Some(reason) = ran.refute(&claims) {
+                let item = Item::new(name, UNKNOWN).with_meta(FILE, &self.files.shown(path));
+                self.tree.item(&item.with_meta(ERROR, &reason))?;
+            }
+        }
+        Ok(())
     }
 
     fn file(&mut self, path: &Path, name: &str) -> Result<()> {
@@ -628,9 +667,15 @@ impl TreeBuilder<'_> {
             taken += 1;
             tree.item(&item)
         });
-        if let Err(error) = read {
-            self.resumed = before;
-            return Err(error);
+        match read {
+            Ok(content) => {
+                let folder = path.parent().unwrap_or(path).to_owned();
+                self.suites.entry(folder).or_default().add(content);
+            }
+            Err(error) => {
+                self.resumed = before;
+                return Err(error);
+            }
         }
         if taken == 0 && left > 0 {
             // Other parts contain all of its tests.
@@ -735,13 +780,10 @@ mod tests {
     #[test]
     fn oversized_file_fails_its_own_node() {
         let dir = base::temp::Folder::new().unwrap();
-        let suites = |count: usize| {
-            format!(
-                "<testsuites>{}</testsuites>",
-                "<testsuite><testcase name='t'/></testsuite>".repeat(count)
-            )
-        };
-        for (node, count) in [("a", 1), ("b", 800_000), ("c", 1)] {
+        // Few long names, since the number of tests takes the time.
+        let test = format!("<testcase name='{}'/>", "t".repeat(32 << 10));
+        let suites = |count: usize| format!("<testsuite>{}</testsuite>", test.repeat(count));
+        for (node, count) in [("a", 1), ("b", 2_100), ("c", 1)] {
             fs::create_dir_all(dir.join("results").join(node)).unwrap();
             fs::write(
                 dir.join("results").join(node).join("junit.xml"),

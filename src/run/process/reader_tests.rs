@@ -84,6 +84,46 @@ fn worst_element_decides_a_test() {
 }
 
 #[test]
+fn log_that_claims_more_than_its_junit_file_is_unknown() {
+    let suite = "<testsuite><testcase name='a'/><testcase name='b'><skipped/></testcase><testcase \
+                 name='c'><failure/></testcase></testsuite>";
+    let more = "the suite claims 2 failures and errors, of which 1 can be read";
+    for (log, expected) in [
+        ("", None),
+        (
+            "Ran 2 of 3 Specs in 1.0 seconds\nFAIL! -- 1 Passed | 1 Failed\n",
+            None,
+        ),
+        // The suite of before.
+        ("Ran 9 of 9 Specs\nRan 2 of 3 Specs", None),
+        (
+            "Ran 9 of 9 Specs",
+            Some("the suite claims 9 tests, of which 2 can be read"),
+        ),
+        ("Ran 4 of 9 Specs\nFAIL! -- 1 Passed | 2 Failed", Some(more)),
+    ] {
+        let dir = base::temp::Folder::new().unwrap();
+        for (folder, log) in [("global", log), ("global/other", "Ran 9 of 9 Specs")] {
+            let folder = dir.join(RESULTS).join(folder);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("e2e.log"), log).unwrap();
+        }
+        fs::write(dir.join(RESULTS).join("global/a.xml"), suite).unwrap();
+        let rules = ReadingRules {
+            name: "p".into(),
+            format: "e2e".into(),
+            ..ReadingRules::default()
+        };
+        let outcome = process(&dir, &rules).unwrap();
+        let unknown = outcome.counts.get(UNKNOWN).copied();
+        assert_eq!(unknown, expected.map(|_| 1), "{log}");
+        let tree = fs::read_to_string(dir.join(TREE)).unwrap();
+        let tree = tree.split_whitespace().joined(" ");
+        assert!(tree.contains(expected.unwrap_or_default()), "{log}: {tree}");
+    }
+}
+
+#[test]
 fn suites_that_claim_more_than_they_list_are_unknown() {
     let one = "<testcase name='a'/>";
     junit(

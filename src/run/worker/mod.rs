@@ -24,12 +24,10 @@ use base::clock;
 use base::stop::Stop;
 use client::protocol::{HEARTBEAT_INTERVAL, ResultId};
 use client::{self, Access, Client, Error, Retry, env as var};
-use done::{DoneOutcome, Others, ResultsDir};
+use done::{DONE_DELAY, DoneOutcome, Others, ResultsDir};
 use model::names::{self, env};
 use model::remedies;
 
-/// Time for a sidecar to delete the done file again and post-process the plugin's results.
-const DONE_DELAY: Duration = Duration::from_secs(5);
 /// Grace period after a termination request, as in a pod with a longer one than Kubernetes'
 /// default; results often arrive within it.
 const GRACE: Duration = Duration::from_secs(60);

@@ -304,18 +304,14 @@ impl State {
         }
     }
 
-    /// The last known problem of each awaited result: that of `id`, or those of its plugin if `id`
-    /// is global.
-    pub fn problems(&self, id: &ResultId) -> Vec<(ResultId, String)> {
-        let problem = |slot: &Slot| match &slot.state {
+    /// The last known problem of an awaited result.
+    pub fn problem(&self, id: &ResultId) -> Option<String> {
+        let slot = self.get(id)?;
+        match &slot.state {
             ResultState::Refused { reason, .. } => Some(reason.clone()),
             ResultState::Awaited => slot.trouble.clone(),
             _ => None,
-        };
-        let meant = self.slots.iter().filter(|slot| covers(id, &slot.id));
-        meant
-            .filter_map(|slot| Some((slot.id.clone(), problem(slot)?)))
-            .collect()
+        }
     }
 
     /// Whether any result of `plugin` is expected.
@@ -334,6 +330,11 @@ impl State {
             .iter()
             .filter(|slot| !slot.state.settled())
             .map(|slot| &slot.id)
+    }
+
+    /// Whether `id` is expected and has neither arrived nor failed.
+    pub fn is_outstanding(&self, id: &ResultId) -> bool {
+        self.result(id).is_some_and(|state| !state.settled())
     }
 
     /// Whether `id` has arrived or failed.
@@ -797,11 +798,6 @@ impl Slot {
             }
         })
     }
-}
-
-/// Whether `id` covers `other`: the same result, or any of its plugin if `id` is global.
-pub(super) fn covers(id: &ResultId, other: &ResultId) -> bool {
-    id == other || id.is_global() && id.plugin == other.plugin
 }
 
 fn enter(waiting: &mut Vec<Stop>, stop: Stop) {

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, ensure};
 
 use crate::aggregator::limits::{self, Refusal};
-use crate::aggregator::run::{Arrived, Receipt, Record, ResultState, State, covers};
+use crate::aggregator::run::{Arrived, Receipt, Record, ResultState, State};
 use base::at::{At as _, entries};
 use base::quota::{Permit, Quota};
 use base::{archive, clock, hex, sys, visible};
@@ -189,53 +189,54 @@ impl Store {
         self.lock().apply(record, Instant::now());
     }
 
-    /// Records a failure of a result that is not settled. A failure of a whole plugin that runs on
-    /// nodes counts for each node whose result is outstanding.
+    /// Records a failure of one result that is not settled.
     pub fn record(&self, failure: &Failure) {
-        let ids: Vec<ResultId> = self
-            .lock()
-            .outstanding()
-            .filter(|id| covers(&failure.id, id))
-            .cloned()
-            .collect();
-        if ids.is_empty() {
+        let Failure { id, kind, .. } = failure;
+        if !self.lock().is_outstanding(id) {
             log::info!(
-                "`{}` already has its result or expects none; ignored: {}",
-                failure.id,
+                "`{id}` already has its result or expects none; ignored: {}",
                 failure.error()
             );
+            return;
         }
         let body = serde_json::Value::from(failure.report.clone()).to_string();
         let error = visible::cut_before_advice(failure.error(), limits::MAX_SENTENCE_BYTES);
-        for id in ids {
-            match self.put_error(&id, &error, failure.kind, body.as_bytes()) {
-                // A result may have arrived meanwhile.
-                Ok(()) | Err(Refusal::Duplicate | Refusal::Unexpected) => {}
-                Err(refusal) => {
-                    log::error!("`{id}`: its error could not be stored: {refusal}");
-                    // It counts all the same, or the run would wait forever.
-                    if let Ok(slot) = self.acquire(&id) {
-                        slot.settle(failed(&id, &error, failure.kind));
-                    }
+        match self.put_error(id, &error, *kind, body.as_bytes()) {
+            // A result may have arrived meanwhile.
+            Ok(()) | Err(Refusal::Duplicate | Refusal::Unexpected) => {}
+            Err(refusal) => {
+                log::error!("`{id}`: its error could not be stored: {refusal}");
+                // It counts all the same, or the run would wait forever.
+                if let Ok(slot) = self.acquire(id) {
+                    slot.settle(failed(id, &error, *kind));
                 }
             }
         }
     }
 
-    /// Records an end from outside, such as a time limit, after the last known problem of each
+    /// Records an end from outside, such as a time limit, after the last known problem of the
     /// result that it ends.
-    pub fn record_end(&self, failure: &Failure) {
-        let problems = self.lock().problems(&failure.id);
-        for (id, problem) in problems {
-            self.record(
-                &Failure {
-                    id,
-                    ..failure.clone()
-                }
-                .because(&problem),
-            );
+    pub fn record_end(&self, failure: Failure) {
+        let problem = self.lock().problem(&failure.id);
+        let failure = match problem {
+            Some(problem) => failure.because(&problem),
+            None => failure,
+        };
+        self.record(&failure);
+    }
+
+    /// Records such an end of every outstanding result of a plugin: `describe` makes the failure of
+    /// each.
+    pub fn end_plugin(&self, plugin: &str, describe: impl Fn(ResultId) -> Failure) {
+        let outstanding: Vec<ResultId> = self
+            .lock()
+            .outstanding()
+            .filter(|id| id.plugin == plugin)
+            .cloned()
+            .collect();
+        for id in outstanding {
+            self.record_end(describe(id));
         }
-        self.record(failure);
     }
 
     /// Records the loss of the pod of `id`.
@@ -277,7 +278,7 @@ impl Store {
                 format!(" on `{}`", id.node)
             };
             let why = "look at its pod, its node and the network between them";
-            self.record_end(&Failure::new(
+            self.record_end(Failure::new(
                 id,
                 format!("worker{place} stopped reporting at {since} UTC: {why}"),
             ));

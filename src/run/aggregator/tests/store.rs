@@ -298,7 +298,7 @@ fn result_replaces_an_earlier_error() {
         ),
         409,
     );
-    store.record(&Failure::new(ResultId::global("p"), "launch failed"));
+    store.end_plugin("p", |id| Failure::new(id, "launch failed"));
     assert_eq!(
         scratch.tree(),
         [
@@ -306,6 +306,22 @@ fn result_replaces_an_earlier_error() {
             "plugins/p/results/a/real=1"
         ]
     );
+}
+
+#[test]
+fn failure_of_a_node_called_global_is_its_own() {
+    let scratch = Scratch::new();
+    let ids = ["a", "global"].map(node);
+    let store = scratch.open(&ids);
+    store
+        .lock()
+        .trouble(&ids[1], Some("its image is missing".into()));
+    store.record_end(Failure::new(ids[1].clone(), "node deleted"));
+    assert_eq!(
+        scratch.tree(),
+        [r#"plugins/p/errors/global/error.json={"error":"its image is missing; node deleted"}"#]
+    );
+    check(put(&store, &ids[0], "result", b"1"), 200);
 }
 
 #[test]

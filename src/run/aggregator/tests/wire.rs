@@ -295,13 +295,9 @@ fn late_results_replace_reported_failures() {
             (entry.status.as_str(), entry.timed_out),
             (status::FAILED, true)
         );
-        running
-            .failures
-            .send(Finding::Failure(Failure::new(
-                ResultId::global("p"),
-                "the plugin could not be launched",
-            )))
-            .unwrap();
+        running.aggregator.store.end_plugin("p", |id| {
+            Failure::new(id, "the plugin could not be launched")
+        });
         assert_eq!(
             running.aggregator.wait("p", None, &Stop::new()),
             WaitOutcome::Complete
