@@ -292,6 +292,40 @@ fn broken_clusters_stop_no_other_and_are_resumed() {
 }
 
 #[test]
+fn contexts_of_one_server_differ_by_their_namespaces() {
+    let api = ApiServer::start();
+    let context = |namespace: &str| {
+        let context = json!({"cluster": "c", "user": "u", "namespace": namespace});
+        json!({"name": format!("at-{namespace}"), "context": context})
+    };
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "contexts": [context("one"), context("two")],
+        "clusters": [{"name": "c", "cluster": {"server": api.url()}}],
+        "users": [{"name": "u", "user": {}}],
+    });
+    Sonobuoy::new("status --contexts at-one,at-two --kubeconfig kc")
+        .file("kc", config.to_string())
+        .status(1)
+        .stdout_has("at-one")
+        .stdout_has("at-two")
+        .run_any();
+    for namespace in ["one", "two"] {
+        let path = format!("/namespaces/{namespace}/");
+        let requests = api.requests();
+        assert!(
+            requests.iter().any(|request| request.contains(&path)),
+            "{requests:?}"
+        );
+    }
+    // With `--namespace`, both mean the same run.
+    Sonobuoy::new("status --contexts at-one,at-two --kubeconfig kc --namespace one")
+        .file("kc", config.to_string())
+        .status(1)
+        .stderr_has("`at-one` and `at-two` are the same cluster")
+        .run_any();
+}
+
+#[test]
 fn mistakes_are_found_before_anything_starts() {
     let (a, b) = (cluster(false), cluster(false));
     let twin = a.url();

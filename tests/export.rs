@@ -356,7 +356,7 @@ fn text_report_begins_with_verdict_and_groups_by_cause() {
     for line in [
         "  PLUGIN   STATUS   PASSED  FAILED  SKIPPED  NODES  DURATION\n",
         "  net      failed        0       3        0      3         -\n",
-        "\n  3 x dial tcp 10.0.0.1:443: i/o timeout  (1 test on 3 nodes, details vary)\n       net on n1\n       x reach\n       -> look",
+        "\n  3 x dial tcp 10.0.0.1:443: i/o timeout  (1 test on 3 nodes, values differ)\n       net on n1\n       x reach on n1, n2, n3\n       -> look",
         "The results of gone cannot be read: failed to find file",
         "\nNext:\n  sonobuoy run --rerun-failed ",
     ] {

@@ -226,6 +226,38 @@ echo $RESULTS_DIR/r.yaml > $RESULTS_DIR/done"#;
         .run_any();
 }
 
+#[cfg(unix)]
+#[test]
+fn reports_are_as_readable_as_the_umask_permits_and_archives_are_private() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+    folder.write(
+        "p.yaml",
+        plugin(
+            "p",
+            "driver: Job",
+            "echo a > $RESULTS_DIR/a\necho $RESULTS_DIR/a > $RESULTS_DIR/done",
+        ),
+    );
+    let command = "umask 027; exec \"$0\" run --local -p p.yaml --retrieve=out --junit=j.xml \
+                   --html=p.html";
+    let done = std::process::Command::new("sh")
+        .args(["-c", command, env!("CARGO_BIN_EXE_sonobuoy")])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    for name in ["j.xml", "p.html"] {
+        assert_eq!(mode(&folder.join(name)), 0o640, "{name}");
+    }
+    let archives = std::fs::read_dir(folder.join("out")).unwrap();
+    let archive = archives
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.to_string_lossy().ends_with(".tar.gz"));
+    assert_eq!(mode(&archive.unwrap()), 0o600);
+}
+
 #[test]
 fn kept_archives_include_that_of_the_run() {
     let script = "echo $RESULTS_DIR > $RESULTS_DIR/a\necho $RESULTS_DIR/a > $RESULTS_DIR/done";

@@ -15,18 +15,19 @@ use super::flag::{Args, usage_error};
 use super::retrieve::{TRANSFER, fetch, interrupted_transfer};
 use super::{output, run_args};
 use crate::deploy::Removal;
-use crate::item::plain;
+use crate::pipeline;
 use crate::remote::service::Credentials;
 use crate::remote::{Retrieval, RetrievalError};
-use crate::report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
-use crate::status::Run;
-use crate::verdict::{Exit, FailOn, Limit};
-use crate::{layout, pipeline};
 use base::at::At as _;
-use base::kube::Client;
 use base::stop::Stop;
 use base::temp::{self, NewFile};
 use base::{sys, visible};
+use kube::Client;
+use model::item::plain;
+use model::layout;
+use model::status::Run;
+use model::verdict::{Exit, FailOn, Limit};
+use report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
 
 /// Maximum time to wait for a deletion.
 const DELETION: Duration = Duration::from_secs(3_600);
@@ -306,7 +307,7 @@ pub(crate) fn report(
     kept: bool,
 ) -> Result<u8> {
     let path = archive.display().to_string();
-    let depth = if is_annotated(args) {
+    let depth = if is_annotated(args) || std::io::stdout().is_terminal() {
         Depth::Tests
     } else {
         Depth::Run
@@ -409,11 +410,12 @@ fn write(path: &Path, content: impl FnOnce(&mut dyn Write) -> Result<()>) -> Res
 
 /// A new file to replace one; `None` for a pipe or device. Opening a pipe twice would end it.
 fn replacement(path: &Path) -> io::Result<Option<NewFile>> {
-    // Readable only by the user, unless the file exists with other permissions.
+    // As the umask permits, like any report, unless the file exists with other permissions:
+    // archives, which may hold keys, are private, reports are for collectors of other users.
     let mode = match path.metadata() {
         Ok(about) if about.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
         Ok(about) if !about.is_file() => return Ok(None),
-        about => about.map_or(0o600, |about| sys::mode(&about)),
+        about => about.map_or(0o666, |about| sys::mode(&about)),
     };
     NewFile::create(path, mode).map(Some)
 }
@@ -439,7 +441,12 @@ pub(super) fn annotate(args: Args, report: &Report<'_>) {
         for cause in causes.iter().take(MAX_ANNOTATIONS) {
             let title = format!("{} × {}", cause.count, cause.plugins.join(", "));
             let mut text = format!("{} ({})", cause.headline().0, cause.extent());
-            text.extend(cause.names.iter().map(|name| format!("\n{}", plain(name))));
+            text.extend(
+                cause
+                    .names
+                    .iter()
+                    .map(|place| format!("\n{}", plain(&place.text()))),
+            );
             text.extend(cause.remedy.iter().map(|remedy| format!("\n{remedy}")));
             output::command(&format!(
                 "::{level} title={}::{}\n",

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard};
@@ -21,17 +22,17 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::afterwards::{OutputFiles, ending, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
 use super::{cluster, output, results};
-use crate::driver::process::{Talk, ending as process_ending, start, tail};
 use crate::progress_view::{
     About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
 };
-use crate::report::{self, Many, TextOutput};
-use crate::status::{FAILED, Run};
 use base::at::At as _;
 use base::json::{self, json};
-use base::kube::{Config, Options};
 use base::stop::{Stop, caught};
 use base::{logger, near, percent_encoded, sys, temp};
+use kube::{Config, Options};
+use model::status::{FAILED, Run};
+use report::{self, Many, TextOutput};
+use run::driver::process::{Talk, ending as process_ending, start, tail};
 
 /// The log of a cluster's latest command, and the mark of its unfinished run, in its folder.
 const LOG: &str = "sonobuoy.log";
@@ -138,6 +139,8 @@ struct Cluster {
     name: String,
     /// Its kubeconfig, unless a context selects it.
     path: Option<PathBuf>,
+    /// The namespace of its context, if other contexts have the same server.
+    namespace: Option<String>,
     begun: bool,
     /// The exit code of its process, once ended.
     code: Option<u8>,
@@ -150,12 +153,14 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// The flag that selects it.
-    fn flag(&self) -> OsString {
-        self.path.as_ref().map_or_else(
+    /// The flags that select it.
+    fn flags(&self) -> Vec<OsString> {
+        let cluster = self.path.as_ref().map_or_else(
             || word("context", &self.name),
             |path| word("kubeconfig", path),
-        )
+        );
+        let namespace = self.namespace.as_ref().map(|name| word("namespace", name));
+        iter::once(cluster).chain(namespace).collect()
     }
 
     fn task(&self) -> Task {
@@ -341,7 +346,7 @@ impl Fleet<'_> {
             return false;
         };
         clusters[at].begun = true;
-        let (folder, flag) = (folder(&clusters[at].name), clusters[at].flag());
+        let (folder, flags) = (folder(&clusters[at].name), clusters[at].flags());
         drop(clusters);
         let update = |change: &mut dyn FnMut(&mut Cluster)| {
             let mut clusters = self.lock();
@@ -350,7 +355,7 @@ impl Fleet<'_> {
         };
         update(&mut |_| ());
         let ended = caught(|| {
-            self.process(&self.root.join(folder), &flag, &mut |line| {
+            self.process(&self.root.join(folder), flags, &mut |line| {
                 update(&mut |cluster| {
                     if !self.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);
@@ -375,7 +380,7 @@ impl Fleet<'_> {
     fn process(
         &self,
         folder: &Path,
-        flag: &OsStr,
+        flags: Vec<OsString>,
         hear: &mut dyn FnMut(&str),
     ) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
@@ -391,7 +396,7 @@ impl Fleet<'_> {
         } else {
             self.command
         };
-        let words = self.words(command, folder, flag);
+        let words = self.words(command, folder, flags);
         let mut begun = false;
         let ended = process(&words, &folder.join(LOG), self.stop, &mut |line| {
             if self.reports && !std::mem::replace(&mut begun, true) {
@@ -407,7 +412,7 @@ impl Fleet<'_> {
     }
 
     /// The command line for a cluster.
-    fn words(&self, command: &str, folder: &Path, flag: &OsStr) -> Vec<OsString> {
+    fn words(&self, command: &str, folder: &Path, flags: Vec<OsString>) -> Vec<OsString> {
         let args = self.args;
         // Some flags depend on their order; no two values share a place.
         let mut given = BTreeMap::new();
@@ -423,7 +428,7 @@ impl Fleet<'_> {
         }
         let mut words = vec![command.into()];
         words.extend(given.into_values());
-        words.push(flag.into());
+        words.extend(flags);
         if self.has_events || command == "status" {
             words.push(word("output", "json"));
         }
@@ -553,18 +558,24 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
         true => kubeconfigs(args.all("kubeconfigs"))?,
         false => contexts(&options, &named, all)?,
     };
+    let mut found = found;
+    let servers: Vec<_> = found
+        .iter()
+        .map(|cluster| Server::find(&options, cluster))
+        .collect();
+    if !cluster::names_namespace(args) {
+        for (cluster, server) in found.iter_mut().zip(&servers) {
+            cluster.namespace = server.namespace_apart(&servers);
+        }
+    }
     let mut seen = BTreeMap::<String, String>::new();
     let mut chosen = Vec::new();
-    for cluster in found {
-        let mut options = options.clone();
-        match &cluster.path {
-            Some(path) => options.path = Some(path.clone()),
-            None => options.context = Some(cluster.name.clone()),
-        }
-        // A tunnel may give several clusters the same address.
-        let server =
-            Config::find(&options).map(|config| format!("{} {:?}", config.server, config.proxy));
-        let keys = server
+    for (cluster, server) in found.into_iter().zip(servers) {
+        let run = server.address.map(|address| {
+            let namespace = cluster.namespace.as_deref().unwrap_or_default();
+            format!("{address} {namespace}")
+        });
+        let keys = run
             .into_iter()
             .chain([folder(&cluster.name).to_lowercase()]);
         let twins: Vec<_> = keys
@@ -575,13 +586,53 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
                 "`{other}` and `{}` are the same cluster, or share a folder",
                 cluster.name
             );
-            ensure!(all, usage_error(format!("{problem}; name one of them")));
+            ensure!(
+                all,
+                usage_error(format!(
+                    "{problem}; name one of them, or contexts with different namespaces"
+                ))
+            );
             log::warn!("{problem}: `{}` is left out", cluster.name);
         } else {
             chosen.push(cluster);
         }
     }
     Ok(chosen)
+}
+
+/// The API server of a cluster, and the namespace of its context.
+#[derive(Default)]
+struct Server {
+    /// With its proxy: a tunnel may give several clusters the same address.
+    address: Option<String>,
+    namespace: Option<String>,
+}
+
+impl Server {
+    /// What the kubeconfig says; nothing if it cannot be read, which the cluster's own process
+    /// reports.
+    fn find(options: &Options, cluster: &Cluster) -> Self {
+        let mut options = options.clone();
+        match &cluster.path {
+            Some(path) => options.path = Some(path.clone()),
+            None => options.context = Some(cluster.name.clone()),
+        }
+        let Ok(config) = Config::find(&options) else {
+            return Self::default();
+        };
+        Self {
+            address: Some(format!("{} {:?}", config.server, config.proxy)),
+            namespace: config.namespace,
+        }
+    }
+
+    /// The namespace, if it is what tells this context from others of the same server.
+    fn namespace_apart(&self, all: &[Self]) -> Option<String> {
+        let shares_address =
+            |other: &&Self| self.address.is_some() && other.address == self.address;
+        let is_shared = all.iter().filter(shares_address).nth(1).is_some();
+        self.namespace.clone().filter(|_| is_shared)
+    }
 }
 
 fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>> {

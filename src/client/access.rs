@@ -330,8 +330,7 @@ mod tests {
 
     #[test]
     fn mismatched_key_is_an_error() {
-        let authority =
-            sonobuoy::outside::Authority::new(std::time::Duration::from_secs(60)).unwrap();
+        let authority = run::backplane::Authority::new(std::time::Duration::from_secs(60)).unwrap();
         let (one, other) = (
             authority.client("one").unwrap(),
             authority.client("other").unwrap(),

@@ -4,7 +4,8 @@
 //! so the decision uses the run's objects: its settings grant all permissions, so that it creates a
 //! namespace; its oldest object is about as old as the namespace; and the same program created
 //! both, according to the server. In any other namespace, only the objects of the run are deleted.
-//! Waiting uses watches; one thread ends them at the time limit.
+//! Nobody reads the results of a removed run, so its pods get little time to end. Waiting uses
+//! watches; one thread ends them at the time limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -14,9 +15,10 @@ use serde_json::Value;
 
 use super::apply::delays;
 use super::manifest;
-use crate::names::{self, SELECTOR};
-use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
-use base::{Joined as _, clock, logger, yaml};
+use base::{Joined as _, clock, logger};
+use kube::{Client, Error, Event, Object, Request, Resource, Selector};
+use model::names::{self, SELECTOR};
+use run::driver::POD_GRACE;
 
 /// Kind of namespaces in the log.
 const NAMESPACE: &str = "namespace";
@@ -24,7 +26,6 @@ const NAMESPACE: &str = "namespace";
 const E2E: &str = "e2e-framework,e2e-run";
 /// Maximum time between the creation of a namespace and of the run's objects in it.
 const AT_ONCE: Duration = Duration::from_secs(120);
-
 /// Scope of a removal.
 pub(crate) struct Removal {
     /// Namespace of the run.
@@ -65,8 +66,10 @@ impl Removal {
             client,
             left: Vec::new(),
             failures: Vec::new(),
+            is_absent: false,
         };
         let run = RunObjects::read(client, &self.namespace)?;
+        work.is_absent = run.is_absent;
         if run.is_absent {
             log::warn!(
                 "namespace `{}` does not exist, and neither does a run in it",
@@ -89,10 +92,11 @@ impl Removal {
             log::warn!("{}", self.why_kept(&run));
             work.empty(&run);
         } else {
-            work.namespace(
-                &self.namespace,
-                format!("Namespace \"{}\" has been deleted", self.namespace),
-            );
+            if !run.is_absent {
+                work.end_pods(&self.namespace);
+            }
+            let epilogue = format!("Namespace \"{}\" has been deleted", self.namespace);
+            work.namespace(&self.namespace, self.unless_nothing(&run, &epilogue));
         }
         if self.rbac && (self.all || !run.namespaced) {
             let own = format!("{SELECTOR},namespace={}", self.namespace);
@@ -111,7 +115,8 @@ impl Removal {
                 work.many(&resource, "", &labels);
                 // Roles of runs that start meanwhile are kept.
                 let what = format!("{} of {}", resource.plural, self.namespace);
-                work.await_end(resource, "", Selector::labels(&own), what, epilogue.into());
+                let epilogue = self.unless_nothing(&run, epilogue);
+                work.await_end(resource, "", Selector::labels(&own), what, epilogue);
             }
         }
         if self.all && !others.is_empty() {
@@ -128,6 +133,15 @@ impl Removal {
         })
     }
 
+    /// What to print at the end: nothing, if there was nothing to delete and a warning says so.
+    fn unless_nothing(&self, run: &RunObjects, epilogue: &str) -> String {
+        if run.is_absent && !self.all {
+            String::new()
+        } else {
+            epilogue.to_owned()
+        }
+    }
+
     /// Why the namespace is kept.
     fn why_kept(&self, run: &RunObjects) -> String {
         let namespace = &self.namespace;
@@ -136,6 +150,9 @@ impl Removal {
                 "this account may not read the namespace {namespace}, so it is not known whether \
                  the run made it: only what belongs to the run is removed"
             );
+        }
+        if run.is_missing {
+            return format!("namespace {namespace} has no run, and is kept");
         }
         format!(
             "the run did not make the namespace {namespace}: only what belongs to the run is \
@@ -162,6 +179,8 @@ struct RemovalInProgress<'a> {
     client: &'a Client,
     left: Vec<Target>,
     failures: Vec<String>,
+    /// Whether the namespace does not exist.
+    is_absent: bool,
 }
 
 impl RemovalInProgress<'_> {
@@ -175,6 +194,16 @@ impl RemovalInProgress<'_> {
             what,
             epilogue,
         );
+    }
+
+    /// Ends the pods of the run before their namespace is deleted, which would give them the time
+    /// in their specs.
+    fn end_pods(&self, namespace: &str) {
+        let selector = Selector::labels(SELECTOR);
+        let request = Request::delete_collection(&Resource::PODS, namespace, &selector);
+        if let Err(error) = self.client.send(&self.dry(request.grace_period(POD_GRACE))) {
+            log::debug!("the pods end with their namespace: {error}");
+        }
     }
 
     fn await_end(
@@ -199,10 +228,11 @@ impl RemovalInProgress<'_> {
         let Removal {
             namespace, rbac, ..
         } = self.removal;
-        // First the objects that start pods, last those that pods use.
+        // First the pods, since the deletion of a DaemonSet would give its pods the time in their
+        // specs; one that its controller replaces meanwhile is deleted with it. Last what pods use.
         for resource in [
-            Resource::DAEMON_SETS,
             Resource::PODS,
+            Resource::DAEMON_SETS,
             Resource::CONFIG_MAPS,
             Resource::SECRETS,
             Resource::ROLE_BINDINGS,
@@ -252,7 +282,10 @@ impl RemovalInProgress<'_> {
                     .map(|object| object.name().to_owned())
                     .collect();
                 if !found.is_empty() {
-                    let request = Request::delete_collection(resource, namespace, &selector);
+                    let mut request = Request::delete_collection(resource, namespace, &selector);
+                    if *resource == Resource::PODS {
+                        request = request.grace_period(POD_GRACE);
+                    }
                     self.client.send(&self.dry(request))?;
                 }
                 Ok(!found.is_empty())
@@ -270,6 +303,8 @@ impl RemovalInProgress<'_> {
             Err(error) if !error.is_not_found() => {
                 return self.failures.push(format!("{kind} {what}: {error}"));
             }
+            // One sentence per absent run is enough.
+            _ if self.is_absent && names.is_empty() => return,
             _ => ("already deleted", logger::detail()),
         };
         match names {
@@ -353,8 +388,10 @@ struct RunObjects {
     is_absent: bool,
     /// Whether its namespace was created before the run, or by an unknown creator.
     is_foreign: bool,
-    /// Whether its namespace may not be read.
+    /// Whether its namespace, or an object in it that says who made it, may not be read.
     is_unreadable: bool,
+    /// Whether the namespace has no object of a run.
+    is_missing: bool,
     /// Permissions in its namespace alone: no roles elsewhere.
     namespaced: bool,
     plugins: Vec<String>,
@@ -381,8 +418,10 @@ impl RunObjects {
         if home.is_terminating() {
             return Ok(run);
         }
-        let map =
-            |name: &str| unless_forbidden(client.find(&Resource::CONFIG_MAPS, namespace, name));
+        let mut map = |name: &str| {
+            let found = client.find(&Resource::CONFIG_MAPS, namespace, name);
+            unless_forbidden(found, &mut run.is_unreadable)
+        };
         let settings = map(names::CONFIG_MAP)?.unwrap_or_default();
         let plugins = map(names::PLUGINS_MAP)?.unwrap_or_default();
         let text = settings["data"][names::CONFIG_KEY].text();
@@ -409,12 +448,10 @@ impl RunObjects {
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            traces.extend(unless_forbidden(client.list(
-                &resource,
-                namespace,
-                &Selector::labels(SELECTOR),
-            ))?);
+            let found = client.list(&resource, namespace, &Selector::labels(SELECTOR));
+            traces.extend(unless_forbidden(found, &mut run.is_unreadable)?);
         }
+        run.is_missing = !run.is_unreadable && traces.iter().all(Value::is_null);
         let oldest = traces.iter().filter_map(created).min();
         let own = created(&home).zip(oldest).is_some_and(|(made, oldest)| {
             oldest.duration_since(made).unwrap_or_default() <= AT_ONCE
@@ -424,10 +461,14 @@ impl RunObjects {
     }
 }
 
-/// Nothing, if the account may not look.
-fn unless_forbidden<T: Default>(found: Result<T, Error>) -> Result<T, Error> {
+/// Nothing, if the account may not look, which is recorded.
+fn unless_forbidden<T: Default>(
+    found: Result<T, Error>,
+    is_forbidden: &mut bool,
+) -> Result<T, Error> {
     found.or_else(|error| {
         if error.is_forbidden() {
+            *is_forbidden = true;
             Ok(T::default())
         } else {
             Err(error)

@@ -13,12 +13,12 @@ use super::run::Report;
 use super::template::fill;
 use super::terminal::{DIM, TextOutput, colour};
 use super::words::{count, number, spoken};
-use crate::health::Detail;
-use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
-use crate::remedies::{Cause, Why};
-use crate::verdict::Outcome;
 use base::json::{json, list};
 use base::{visible, xml};
+use model::health::Detail;
+use model::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
+use model::remedies::{Cause, TestPlace, Why};
+use model::verdict::Outcome;
 
 /// Maximum causes, and slowest tests.
 const CAUSES: usize = 20;
@@ -60,13 +60,13 @@ fn cause(cause: &Cause) -> Value {
     let named = cause.names.len();
     json!({
         "count": cause.count, "headline": headline, "extent": cause.extent(), "plugins": cause.plugins,
-        "names": cause.names, "more": if named > 0 { cause.tests - named } else { 0 },
+        "names": list(cause.names.iter().map(TestPlace::text)), "more": if named > 0 { cause.tests - named } else { 0 },
         "remedy": cause.remedy, "link": cause.link, "example": cause.example, "lines": lines,
     })
 }
 
 /// Writes a report whose causes are known as Markdown.
-pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
+pub fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let sign = match report.status {
         Outcome::Passed => "✅",
         Outcome::Unknown => "⚠️",
@@ -92,7 +92,7 @@ pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result
 
 impl TextOutput<'_> {
     /// Writes a report whose causes are known as text.
-    pub(crate) fn report(&mut self, report: &Report<'_>) -> Result<()> {
+    pub fn report(&mut self, report: &Report<'_>) -> Result<()> {
         let mut flaky = Vec::new();
         for plugin in report
             .plugins
@@ -193,7 +193,7 @@ fn shell(word: &str) -> String {
 }
 
 /// Text on one line, without markup.
-pub(crate) fn safe(text: &str) -> String {
+pub fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in xml::escape(&visible::line(text), false).chars() {
         if "\\`*_[]|#~@".contains(c) {

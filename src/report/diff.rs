@@ -25,11 +25,11 @@ use super::run::{Case, Cases, Report};
 use super::template::anchor;
 use super::terminal::TextOutput;
 use super::words::{count, spoken};
-use crate::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure};
-use crate::layout;
-use crate::verdict::{Changes, Exit, FailOn, exit_of_changes};
 use base::json::{is_default, json, list};
 use base::visible;
+use model::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure};
+use model::layout;
+use model::verdict::{Changes, Exit, FailOn, exit_of_changes};
 
 /// Factor and minimum in seconds from which a test is reported as slower.
 const SLOWER: f64 = 3.0;
@@ -42,7 +42,7 @@ const ALL_WHY: usize = 500 << 10;
 
 /// The change of a test, in order of importance, which is that of [`KINDS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ChangeKind {
+pub enum ChangeKind {
     /// Fails now but did not before, or is new and fails.
     NewlyFailing,
     /// Failed before and still fails.
@@ -72,14 +72,14 @@ const KINDS: [[&str; 3]; 7] = [
 
 impl ChangeKind {
     /// Its names in JSON and in text, and its class on the page.
-    pub(crate) fn words(self) -> [&'static str; 3] {
+    pub fn words(self) -> [&'static str; 3] {
         KINDS[self as usize]
     }
 }
 
 /// One changed test.
 #[derive(Serialize)]
-pub(crate) struct TestChange {
+pub struct TestChange {
     #[serde(skip)]
     pub kind: ChangeKind,
     pub plugin: String,
@@ -104,7 +104,7 @@ fn is_one(count: &u64) -> bool {
 
 /// All changes, and the number of unchanged tests.
 #[derive(Default)]
-pub(crate) struct Diff {
+pub struct Diff {
     /// All changes, by kind.
     pub changes: Vec<TestChange>,
     /// Number of unchanged tests.
@@ -167,7 +167,7 @@ fn fold(all: &mut Folded, other: &Delivered<'_>, change: TestChange) -> Option<T
 impl Diff {
     /// Compares two archives. Results of a plugin, or its node, in only one of them appear or
     /// vanish as a whole.
-    pub(crate) fn between(before: &OpenedArchive, after: &OpenedArchive) -> Result<Self> {
+    pub fn between(before: &OpenedArchive, after: &OpenedArchive) -> Result<Self> {
         let runs = [Report::read(before, None)?, Report::read(after, None)?];
         let [was, is] = runs.each_ref().map(delivered);
         let facts = before.facts.changes(&after.facts);
@@ -267,14 +267,14 @@ impl Diff {
             Some(_) => ChangeKind::Changed,
         };
         if is_failure(after) && self.room > 0 {
-            change.why = visible::cut(&case.reason(), WHY).into_owned();
+            change.why = visible::cut(&case.failure().text(), WHY).into_owned();
             self.room = self.room.saturating_sub(change.why.len());
         }
         self.changes.push(change);
     }
 
     /// The exit code for `--fail-on`, with the reason; `None` means 0.
-    pub(crate) fn exit(&self, fail_on: FailOn) -> Option<Exit> {
+    pub fn exit(&self, fail_on: FailOn) -> Option<Exit> {
         let newly = |status: &str| {
             let is = |side: &Option<String>| side.as_deref() == Some(status);
             tests(
@@ -294,7 +294,7 @@ impl Diff {
     }
 
     /// The changes of each kind that has any.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = (ChangeKind, &[TestChange])> {
+    pub fn kinds(&self) -> impl Iterator<Item = (ChangeKind, &[TestChange])> {
         self.changes
             .chunk_by(|a, b| a.kind == b.kind)
             .map(|changes| (changes[0].kind, changes))
@@ -336,7 +336,7 @@ impl Diff {
     }
 
     /// The JSON document.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let [before, after] = &self.runs;
         let mut document = json!({
             "schemaVersion": SCHEMA_VERSION, "before": before.archive, "after": after.archive,
@@ -388,7 +388,7 @@ impl Diff {
     }
 
     /// Writes the text report.
-    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+    pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         terminal.fill(include_str!("diff.txt"), &[&self.values()])
     }
 }
@@ -461,7 +461,7 @@ const SHOWN: usize = 79;
 
 /// The changes of objects.
 #[derive(Default, Serialize)]
-pub(crate) struct Objects {
+pub struct Objects {
     changed: Vec<Changed>,
     appeared: Vec<Name>,
     vanished: Vec<Name>,
@@ -501,7 +501,7 @@ struct FieldDifference {
 
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
-    pub(crate) fn between(before: &ArchiveSource, after: &ArchiveSource) -> Result<Option<Self>> {
+    pub fn between(before: &ArchiveSource, after: &ArchiveSource) -> Result<Option<Self>> {
         // The objects of the first snapshot by key, and the names of those that the second one
         // lacks so far.
         let (mut old, mut left) = (ExtractedFiles::default(), BTreeMap::new());
@@ -550,7 +550,7 @@ impl Objects {
     }
 
     /// Writes the text report.
-    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+    pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let shown = |value: &Option<Value>| match value {
             Some(value) => visible::cut(&value.to_string(), SHOWN).into_owned(),
             None => "(none)".into(),

@@ -19,22 +19,22 @@ use super::archive::{HEALTH_NAME, OpenedArchive};
 use super::files::ExtractedFiles;
 use super::survey::{self, Arrival, JunitDetails, Period};
 use super::words::{count, majority, number};
-use crate::health::{FailedQuery, Health, Part};
-use crate::item::read::items;
-use crate::item::{
-    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Item, LINK, OTHER, PASSED, REMEDY, RESUMED,
-    SKIPPED, TIMEOUT, UNKNOWN,
-};
-use crate::layout::{self, HEALTH, QUERY_ERRORS};
-use crate::remedies::{Cause, Causes, ReportedFailure, Why};
-use crate::verdict::{Exit, Limit, Outcome, PluginResult, exit_of_run};
 use base::Joined as _;
 use base::clock::parse_rfc3339;
 use base::json::json;
+use model::health::{FailedQuery, Health, Part};
+use model::item::read::items;
+use model::item::{
+    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Failure, Item, LINK, MessageMark, OTHER, PASSED,
+    REMEDY, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+};
+use model::layout::{self, HEALTH, QUERY_ERRORS};
+use model::remedies::{Cause, Causes, ReportedFailure, Why};
+use model::verdict::{Exit, Limit, Outcome, PluginResult, exit_of_run};
 
 /// Numbers of cases by status.
 #[derive(Clone, Default)]
-pub(crate) struct Counts(pub BTreeMap<String, u64>);
+pub struct Counts(pub BTreeMap<String, u64>);
 
 /// The columns of every view, from bad to good.
 const COLUMNS: [&str; 6] = [FAILED, UNKNOWN, FLAKY, PASSED, OTHER, SKIPPED];
@@ -51,7 +51,7 @@ pub(crate) fn column(status: &str) -> &'static str {
 /// An archive in numbers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Report<'a> {
+pub struct Report<'a> {
     schema_version: u32,
     /// The label of the archive.
     pub archive: &'a str,
@@ -103,7 +103,7 @@ pub(crate) struct Report<'a> {
 /// A plugin in numbers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PluginReport<'a> {
+pub struct PluginReport<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its status.
@@ -133,7 +133,7 @@ pub(crate) struct PluginReport<'a> {
 
 /// A node in numbers, or consecutive cases of one.
 #[derive(Clone, Default, Serialize)]
-pub(crate) struct NodeReport {
+pub struct NodeReport {
     /// Its name; empty for cases of no node.
     pub name: String,
     /// Its status.
@@ -173,7 +173,7 @@ impl Serialize for Counts {
 
 impl Counts {
     /// Counts `count` more of a status.
-    pub(crate) fn add(&mut self, status: &str, count: u64) {
+    pub fn add(&mut self, status: &str, count: u64) {
         *self.0.entry(status.to_owned()).or_default() += count;
     }
 
@@ -185,12 +185,12 @@ impl Counts {
     }
 
     /// Number of all cases.
-    pub(crate) fn sum(&self) -> u64 {
+    pub fn sum(&self) -> u64 {
         self.0.values().sum()
     }
 
     /// Number of cases in a column.
-    pub(crate) fn of(&self, wanted: &str) -> u64 {
+    pub fn of(&self, wanted: &str) -> u64 {
         self.0
             .iter()
             .filter(|(status, _)| column(status) == wanted)
@@ -199,7 +199,7 @@ impl Counts {
     }
 
     /// The columns that are not 0.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> {
         COLUMNS
             .into_iter()
             .map(|column| (column, self.of(column)))
@@ -210,12 +210,12 @@ impl Counts {
 impl<'a> Report<'a> {
     /// Reads every tree once, or the part of it below the first item named `node`; an unreadable
     /// tree is recorded, not an error.
-    pub(crate) fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
+    pub fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
         let config: Value = files.json(layout::CONFIG)?;
         let server: Value = files.json(layout::SERVER_VERSION)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let health = Health::read(files)?;
+        let health = read_health(files)?;
         let mut kubernetes_version = text(&server["gitVersion"]);
         if let Some(health) = health.as_ref().filter(|_| kubernetes_version.is_empty()) {
             kubernetes_version.clone_from(&health.api_version);
@@ -273,7 +273,7 @@ impl<'a> Report<'a> {
     }
 
     /// Reads the trees of plugins that did not pass again for the causes.
-    pub(crate) fn explain(&mut self) -> Result<()> {
+    pub fn explain(&mut self) -> Result<()> {
         let mut causes = [(); 2].map(|()| Causes::new(self.node_names()));
         for plugin in self
             .plugins
@@ -295,7 +295,7 @@ impl<'a> Report<'a> {
     }
 
     /// The outcome in one sentence.
-    pub(crate) fn headline(&self) -> String {
+    pub fn headline(&self) -> String {
         let [failed, unknown, flaky, other, skipped] =
             [FAILED, UNKNOWN, FLAKY, OTHER, SKIPPED].map(|column| self.counts.of(column));
         let ran = self.counts.sum() - skipped;
@@ -340,20 +340,20 @@ impl<'a> Report<'a> {
     }
 
     /// The exit code for a limit, with the reason; `None` means 0.
-    pub(crate) fn exit(&self, limit: Limit) -> Option<Exit> {
+    pub fn exit(&self, limit: Limit) -> Option<Exit> {
         let plugins: Vec<_> = self.plugins.iter().map(PluginReport::result).collect();
         exit_of_run(&plugins, limit)
     }
 
     /// Plugins from bad to good, equal ones in stored order.
-    pub(crate) fn by_severity(&self) -> Vec<&PluginReport<'a>> {
+    pub fn by_severity(&self) -> Vec<&PluginReport<'a>> {
         let mut plugins: Vec<_> = self.plugins.iter().collect();
         plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.outcome()));
         plugins
     }
 
     /// The names of all nodes.
-    pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
+    pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.plugins
             .iter()
             .flat_map(|plugin| &plugin.nodes)
@@ -362,7 +362,7 @@ impl<'a> Report<'a> {
 }
 
 /// Writes a document on one line; an error of the output keeps its type.
-pub(crate) fn write_json(document: &impl Serialize, out: &mut dyn Write) -> Result<()> {
+pub fn write_json(document: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer(&mut *out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }
@@ -447,7 +447,7 @@ impl<'a> PluginReport<'a> {
     }
 
     /// The plugin's outcome.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Outcome {
         Outcome::of(&self.status, &self.counts.0)
     }
 
@@ -464,7 +464,7 @@ impl<'a> PluginReport<'a> {
 
 impl NodeReport {
     /// The node's outcome.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Outcome {
         Outcome::of(&self.status, &self.counts.0)
     }
 
@@ -486,7 +486,7 @@ impl NodeReport {
 }
 
 /// An item without children and its location.
-pub(crate) struct Case<'a> {
+pub struct Case<'a> {
     pub name: &'a str,
     /// Never empty.
     pub status: &'a str,
@@ -506,16 +506,23 @@ pub(crate) struct Case<'a> {
     /// The item of its node.
     node_item: Option<&'a Item>,
     /// The data of its file about this test.
-    pub told: Option<&'a JunitDetails>,
+    pub from_file: Option<&'a JunitDetails>,
 }
 
 impl<'a> Case<'a> {
     /// The test in the JSON document, without what is unknown.
     fn json(&self) -> Value {
         let details = Some(&self.item.details).filter(|details| !details.is_empty());
+        let failure = (column(self.status) == FAILED).then(|| self.failure());
+        let failure = failure.filter(|failure| !failure.message.is_empty());
+        let message = failure.as_ref().map(|failure| &failure.message);
+        let trace = failure
+            .as_ref()
+            .map(Failure::rest)
+            .filter(|trace| !trace.is_empty());
         let mut test = json!({
             "name": self.name, "status": self.status, "path": self.path, "node": self.node, "file": self.file,
-            "error": self.error, "details": details, "duration": self.duration,
+            "error": self.error, "message": message, "trace": trace, "details": details, "duration": self.duration,
         });
         test.as_object_mut()
             .into_iter()
@@ -524,37 +531,52 @@ impl<'a> Case<'a> {
     }
 
     /// Whether it represents a missing result.
-    pub(crate) fn is_error(&self) -> bool {
+    pub fn is_error(&self) -> bool {
         self.file.is_some_and(|file| {
             layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS)
         })
     }
 
     /// The names of the items above, without those of the plugin and the node.
-    pub(crate) fn group(&self) -> impl Iterator<Item = &'a str> {
+    pub fn group(&self) -> impl Iterator<Item = &'a str> {
         self.path.iter().copied().skip(usize::from(
             self.node.is_some() && self.path.first() == self.node.as_ref(),
         ))
     }
 
     /// A detail that is text.
-    pub(crate) fn detail(&self, key: &str) -> Option<&'a str> {
+    pub fn detail(&self, key: &str) -> Option<&'a str> {
         self.item.details.get(key)?.as_str()
     }
 
-    /// The failure text: the parts with the reason, else all details.
-    pub(crate) fn reason(&self) -> String {
+    /// Why it failed: the parts with the reason, else all details.
+    pub fn failure(&self) -> Failure {
+        let marks = self
+            .from_file
+            .map(|details| (details.failure, details.error))
+            .unwrap_or_default();
         // Where a result is missing, the failure is the cause behind a fixed message.
         let message = self
             .detail("error")
             .filter(|_| !self.is_error() || self.detail(FAILURE).is_none());
-        let known: Vec<&str> = [self.error, self.detail(FAILURE), message]
-            .into_iter()
-            .flatten()
-            .collect();
-        if !known.is_empty() {
-            return known.join("\n");
+        let mut failure = Failure::default();
+        for (text, mark) in [
+            (self.error, MessageMark::default()),
+            (self.detail(FAILURE), marks.0),
+            (message, marks.1),
+        ] {
+            if let Some(text) = text {
+                failure.add(&Failure::split(text, mark));
+            }
         }
+        if failure.message.is_empty() {
+            failure = Failure::split(&self.further_details(), MessageMark::default());
+        }
+        failure
+    }
+
+    /// The details that may say why it failed, in lines.
+    fn further_details(&self) -> String {
         let aside = |key: &str| {
             key.starts_with("system-") || [ATTEMPTS, DURATION, REMEDY, LINK, RESUMED].contains(&key)
         };
@@ -571,7 +593,7 @@ impl<'a> Case<'a> {
     }
 
     /// Adds the test to a list of the `max` slowest, the slowest first.
-    pub(crate) fn keep_if_slow(&self, slowest: &mut Vec<Value>, max: usize, id: Option<&str>) {
+    pub fn keep_if_slow(&self, slowest: &mut Vec<Value>, max: usize, id: Option<&str>) {
         let Some(seconds) = self.duration else { return };
         let at = slowest.partition_point(|other| other["seconds"].as_f64() >= Some(seconds));
         if at < max {
@@ -586,16 +608,16 @@ impl<'a> Case<'a> {
     }
 
     /// Adds the case to `causes` as a failure; returns the index of its cause.
-    pub(crate) fn add_to(&self, causes: &mut Causes) -> usize {
+    pub fn add_to(&self, causes: &mut Causes) -> usize {
         let Self {
             plugin, node, name, ..
         } = *self;
-        let (text, remedy, link) = (self.reason(), self.detail(REMEDY), self.detail(LINK));
+        let (failure, remedy, link) = (self.failure(), self.detail(REMEDY), self.detail(LINK));
         causes.add(&ReportedFailure {
             plugin,
             node,
             test: name,
-            text: &text,
+            text: &failure.text(),
             remedy,
             link,
         })
@@ -604,7 +626,7 @@ impl<'a> Case<'a> {
 
 /// The cases of a plugin's tree, which is read anew for each use.
 #[derive(Clone, Copy)]
-pub(crate) struct Cases<'a> {
+pub struct Cases<'a> {
     /// The archive.
     pub archive: &'a OpenedArchive,
     /// The plugin.
@@ -617,7 +639,7 @@ pub(crate) struct Cases<'a> {
 
 impl Cases<'_> {
     /// Calls `visit` with each case in the order of the tree.
-    pub(crate) fn each(self, mut visit: impl FnMut(&Case<'_>) -> Result<()>) -> Result<()> {
+    pub fn each(self, mut visit: impl FnMut(&Case<'_>) -> Result<()>) -> Result<()> {
         if !self.readable {
             return Ok(());
         }
@@ -630,7 +652,7 @@ impl Cases<'_> {
                 .map(String::as_str);
             let is_node = |item: &&Item| item.meta.get("type").is_some_and(|kind| kind == "node");
             let node_item = around.clone().find(is_node);
-            let told = file.and_then(|file| {
+            let from_file = file.and_then(|file| {
                 let (plugin, file) = layout::deliverer(self.plugin, file);
                 self.archive.survey.told(plugin, file, &item.name)
             });
@@ -645,12 +667,12 @@ impl Cases<'_> {
                 node: node_item.map(|item| &*item.name),
                 file,
                 error: item.meta.get("error").map(String::as_str),
-                duration: item.duration().or_else(|| told?.duration),
+                duration: item.duration().or_else(|| from_file?.duration),
                 item: &item,
                 plugin: self.plugin,
                 root: above.first().unwrap_or(&item),
                 node_item,
-                told,
+                from_file,
             })
         })?;
         ensure!(found, missing(self.node));
@@ -682,31 +704,27 @@ pub(super) fn missing(name: Option<&str>) -> String {
     format!("node named {:?} not found", name.unwrap_or_default())
 }
 
-impl Health {
-    /// Reads the health; `None` if the run had no cluster.
-    pub(crate) fn read(files: &ExtractedFiles) -> Result<Option<Self>> {
-        let Some(bytes) = files.small(HEALTH)? else {
-            return Ok(None);
-        };
-        // The original ignores content after the document.
-        Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
-            .map_err(|error| anyhow!("`{HEALTH}`: {error}"))
-    }
+/// Reads the health of the cluster; `None` if the run had no cluster.
+pub(super) fn read_health(files: &ExtractedFiles) -> Result<Option<Health>> {
+    let Some(bytes) = files.small(HEALTH)? else {
+        return Ok(None);
+    };
+    // The original ignores content after the document.
+    Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
+        .map_err(|error| anyhow!("`{HEALTH}`: {error}"))
 }
 
-impl Part {
-    /// The part in the JSON document.
-    pub(super) fn summary(&self) -> Value {
-        json!({"total": self.total_nodes, "healthy": self.healthy_nodes, "unhealthy": self.unwell()})
-    }
+/// Nodes or pods in the JSON document.
+pub(super) fn summary_of(part: &Part) -> Value {
+    json!({"total": part.total_nodes, "healthy": part.healthy_nodes, "unhealthy": part.unwell()})
 }
 
 /// The health in the JSON document.
 fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
     let summary = health.as_ref().map(|health| {
         json!({
-            "nodes": health.node_health.summary(),
-            "pods": health.pod_health.summary(),
+            "nodes": summary_of(&health.node_health),
+            "pods": summary_of(&health.pod_health),
             "suspiciousLogLines": health.error_summary,
         })
     });

@@ -12,12 +12,12 @@ use super::diff::{ChangeKind, Diff, TestChange};
 use super::many::Many;
 use super::run::{Case, Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
-use crate::item::{
-    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
-};
 use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
 use base::xml::escape;
+use model::item::{
+    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+};
 
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
@@ -83,7 +83,7 @@ fn head(
 }
 
 /// Writes one document.
-pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
+pub fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let mut counts = report.counts.clone();
     let broken = report
         .plugins
@@ -162,7 +162,7 @@ fn write_all(
 /// Writes the changes between two archives: a suite per plugin and node. New failures are failures,
 /// removed or newly unknown tests are errors, all others pass or are skipped, with the kind of
 /// change.
-pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
+pub fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let mut suites = BTreeMap::<_, Vec<_>>::new();
     for change in &diff.changes {
         let node = change.node.iter().map(String::as_str);
@@ -180,7 +180,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
 
 /// Writes several archives: a suite for each, with its plugins as tests; a cluster without an
 /// archive is an error.
-pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
+pub fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let suites = many.columns.iter().enumerate().map(|(at, column)| {
         let test = |name: &str, status, inside: &str| {
             (status, testcase(name, &column.archive, "", 0.0, inside))
@@ -280,36 +280,37 @@ fn suite_head(report: &Report<'_>, plugin: &PluginReport<'_>, suite: &NodeReport
 
 fn test(case: &Case<'_>) -> String {
     let item = case.item;
-    let untold = JunitDetails::default();
-    let told = case.told.unwrap_or(&untold);
+    let none = JunitDetails::default();
+    let from_file = case.from_file.unwrap_or(&none);
     let place = iter::once(case.plugin).chain(case.group()).joined(".");
-    let class = if told.class.is_empty() {
+    let class = if from_file.class.is_empty() {
         &place
     } else {
-        &*told.class
+        &*from_file.class
     };
     let status = case.status;
-    let text = case.reason();
+    let failure = case.failure();
     let mut inside = match status {
         PASSED => String::new(),
         SKIPPED => element(
             "skipped",
             None,
-            Some(&*told.skipped).filter(|reason| !reason.is_empty()),
+            Some(&*from_file.skipped).filter(|reason| !reason.is_empty()),
             None,
         ),
         FAILED | TIMEOUT => {
-            let (message, text) = match text.split_at_checked(told.message) {
-                Some((message, rest)) if told.message > 0 => (message, rest.trim_start()),
-                _ => (text.lines().next().unwrap_or_default(), text.as_str()),
-            };
-            let failure = element("failure", Some(status), Some(message), Some(text));
+            let failure = element(
+                "failure",
+                Some(status),
+                Some(&failure.message),
+                Some(&failure.trace),
+            );
             failure + &attempts(item, "rerunFailure", 1)
         }
         FLAKY => attempts(item, "flakyFailure", 0),
         UNKNOWN => {
             let reason = case.error.unwrap_or("the result is unknown");
-            element("error", Some(UNKNOWN), Some(reason), Some(&text))
+            element("error", Some(UNKNOWN), Some(reason), Some(&failure.text()))
         }
         // Neither good nor bad, which JUnit cannot express.
         custom => element("skipped", None, Some(&format!("status: {custom}")), None),
@@ -331,7 +332,7 @@ fn test(case: &Case<'_>) -> String {
     testcase(
         case.name,
         class,
-        &told.source,
+        &from_file.source,
         case.duration.unwrap_or_default(),
         &inside,
     )

@@ -16,22 +16,25 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use super::files::ExtractedFiles;
-use crate::layout::{self, RECEIVED, RUN_LOG};
-use crate::names;
 use base::clock::parse_rfc3339;
 use base::json::{json, nullable};
 use base::xml::{Lexer, Token};
+use model::item::MessageMark;
+use model::layout::{self, RECEIVED, RUN_LOG};
+use model::names;
 
 /// Maximum bytes of the data of all tests.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Data of a JUnit test other than its status and failure.
 #[derive(Default)]
-pub(crate) struct JunitDetails {
+pub struct JunitDetails {
     /// Duration in seconds.
     pub duration: Option<f64>,
-    /// Length in bytes of the message at the start of its failure; the rest is its text.
-    pub message: usize,
+    /// Where the message of its `<failure>` ends in the text of the tree.
+    pub failure: MessageMark,
+    /// The same of its `<error>`.
+    pub error: MessageMark,
     /// Its class; empty if the file names none.
     pub class: String,
     /// Its source file; empty if the file names none.
@@ -42,7 +45,7 @@ pub(crate) struct JunitDetails {
 
 /// The collected data.
 #[derive(Default)]
-pub(crate) struct Survey {
+pub struct Survey {
     /// By plugin, file and name of the test.
     tests: HashMap<u64, JunitDetails>,
     /// Bytes of their data.
@@ -88,7 +91,8 @@ impl Survey {
                     while lexer.next_child()? {
                         let message = lexer.attribute("message").unwrap_or_default();
                         match lexer.name() {
-                            "failure" => details.message = message.trim_start().len(),
+                            "failure" => details.failure = MessageMark::new(message),
+                            "error" => details.error = MessageMark::new(message),
                             "skipped" => details.skipped = message.trim().to_owned(),
                             _ => {}
                         }
@@ -162,7 +166,7 @@ impl Survey {
     }
 
     /// The data of a test's file about it.
-    pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
+    pub fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
         self.tests.get(&base::digest(&(plugin, file, test)))
     }
 }
@@ -170,7 +174,7 @@ impl Survey {
 /// Times of one result. Texts are RFC 3339, empty if unknown.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Arrival {
+pub struct Arrival {
     /// The plugin.
     pub plugin: String,
     /// The node, `global` for a plugin that runs once.
@@ -194,7 +198,7 @@ pub(crate) struct Arrival {
 
 /// A period.
 #[derive(Clone, Copy)]
-pub(crate) struct Period {
+pub struct Period {
     /// The start.
     pub from: SystemTime,
     /// The end.
@@ -203,7 +207,7 @@ pub(crate) struct Period {
 
 impl Period {
     /// The duration in seconds.
-    pub(crate) fn seconds(&self) -> f64 {
+    pub fn seconds(&self) -> f64 {
         self.to
             .duration_since(self.from)
             .unwrap_or_default()
@@ -211,7 +215,7 @@ impl Period {
     }
 
     /// The shortest period that contains all the given ones.
-    pub(crate) fn around(spans: impl Iterator<Item = Self>) -> Option<Self> {
+    pub fn around(spans: impl Iterator<Item = Self>) -> Option<Self> {
         spans.reduce(|a, b| Self {
             from: a.from.min(b.from),
             to: a.to.max(b.to),
@@ -251,7 +255,7 @@ fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<(String, String)
 
 impl Arrival {
     /// From its start until it arrived or was given up.
-    pub(crate) fn span(&self) -> Option<Period> {
+    pub fn span(&self) -> Option<Period> {
         let first = |texts: [&str; 2]| texts.into_iter().find_map(parse_rfc3339);
         let from = first([&self.started, &self.first_heartbeat])?;
         let to = first([&self.arrived, &self.failed])?;

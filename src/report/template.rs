@@ -15,9 +15,9 @@ use std::slice;
 use serde_json::Value;
 
 use super::words::{minute, named, number, size, spoken};
-use crate::item::plain;
 use base::Joined as _;
 use base::{visible, xml};
+use model::item::plain;
 
 /// Maximum readable letters of an anchor.
 const READABLE: usize = 40;

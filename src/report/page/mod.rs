@@ -17,19 +17,19 @@ use serde_json::Value;
 use super::diff::{ChangeKind, Diff, tests};
 use super::facts::Table;
 use super::many::Many;
-use super::run::{Case, Counts, NodeReport, PluginReport, Report, column};
+use super::run::{Case, Counts, NodeReport, PluginReport, Report, column, summary_of};
 use super::survey::{Arrival, Period};
 use super::template::{anchor, escape, fill};
 use super::terminal::as_file;
 use super::words::{count, number, spoken};
-use crate::item::{DURATION, FAILED, FLAKY, OTHER, PASSED, SKIPPED, UNKNOWN, plain};
-use crate::names;
-use crate::remedies::{Cause, Causes, Why};
-use crate::verdict::Outcome;
 use base::Joined as _;
 use base::json::{json, list};
 use base::visible::{cut, head, tail};
-use base::yaml::natural;
+use model::item::{DURATION, FAILED, FLAKY, OTHER, PASSED, SKIPPED, UNKNOWN, plain};
+use model::names;
+use model::remedies::{Cause, Causes, Why};
+use model::verdict::Outcome;
+use yaml::natural;
 
 /// Maximum number of nodes in a table; beyond it they are a picture.
 const MAX_TABLE_NODES: usize = 60;
@@ -67,11 +67,7 @@ const ALL_ROWS: u64 = 10_000;
 const MANY_ROWS: u64 = 1_000;
 
 /// Writes the page; `earlier` are the runs of its trend, this one included.
-pub(crate) fn write(
-    report: &Report<'_>,
-    earlier: Option<&Many>,
-    out: &mut dyn Write,
-) -> Result<()> {
+pub fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
     let plugins = report.by_severity();
     let not_passed: Vec<&str> = plugins
         .iter()
@@ -112,7 +108,7 @@ pub(crate) fn write(
 }
 
 /// Writes the page of the changes between two runs.
-pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
+pub fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let kinds: Vec<_> = diff.kinds().collect();
     let told = kinds
         .iter()
@@ -139,7 +135,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Writes the page of several archives: a row for each, and what differs.
-pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
+pub fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let words = [FAILED, UNKNOWN, PASSED];
     let mut rows = many.matrix().into_iter();
     let titles = rows.next().unwrap_or_default();
@@ -239,7 +235,7 @@ fn health(report: &Report<'_>) -> Option<Value> {
         json!({"kind": kind, "files": list(files)})
     });
     Some(json!({
-        "parts": parts.map(|(name, part)| json!({"name": name, "part": part.summary()})),
+        "parts": parts.map(|(name, part)| json!({"name": name, "part": summary_of(part)})),
         "kinds": list(kinds),
     }))
 }
@@ -674,7 +670,7 @@ fn rerun(cause: &Cause) -> Option<String> {
             let focus = cause
                 .names
                 .iter()
-                .map(|name| regex::escape(plain(name)))
+                .map(|place| regex::escape(plain(&place.test)))
                 .joined("|")
                 .replace(|c: char| c == '\'' || c.is_control(), ".");
             (!focus.is_empty()).then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"))
