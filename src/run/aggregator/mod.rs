@@ -137,7 +137,7 @@ impl Aggregator {
 
     /// The addresses that workers of the run know, from now on with `latest`: plugins that were
     /// started before a restart of the node know an earlier one.
-    pub(crate) fn addresses(&self, latest: &str) -> Result<Vec<String>> {
+    pub fn addresses(&self, latest: &str) -> Result<Vec<String>> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::ADDRESSES);
         let known =
             base::found(small::read(&path, MAX_ADDRESSES_BYTES)).at("cannot read", &path)?;
