@@ -162,6 +162,9 @@ impl<'m> RunArgs<'m> {
             return Err(usage_error("--timeout is negative; 0 means no limit"));
         }
         redaction(args, &mut config)?;
+        if args.on("no-snapshot") {
+            config.resources = Some(Vec::new());
+        }
         check(&config, creates)?;
         Ok(Self {
             args,

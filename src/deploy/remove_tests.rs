@@ -106,6 +106,36 @@ fn run_is_deleted_with_its_namespace_alone() {
 }
 
 #[test]
+fn pods_get_little_time_to_end_with_and_without_their_namespace() {
+    for (age, namespace_remains) in [(1, false), (86_400, true)] {
+        let api = ApiServer::start();
+        run(&api, "one", age, "clusterAdmin");
+        let pod = "/api/v1/namespaces/one/pods/sonobuoy";
+        api.merge(pod, &json!({"spec": {"terminationGracePeriodSeconds": 30}}));
+        removal("one").issue(&client(&api)).unwrap();
+        let graces: Vec<_> = api
+            .deletions("/api/v1/namespaces/one/pods")
+            .iter()
+            .map(|options| options["gracePeriodSeconds"].clone())
+            .collect();
+        assert_eq!(graces, [2], "{age}");
+        assert_eq!(
+            api.get("/api/v1/namespaces/one").is_some(),
+            namespace_remains
+        );
+    }
+}
+
+#[test]
+fn namespace_is_deleted_although_its_pods_may_not_be() {
+    let api = ApiServer::start();
+    run(&api, "one", 1, "clusterAdmin");
+    api.forbid("deletecollection", "pods");
+    removal("one").issue(&client(&api)).unwrap();
+    assert!(api.get("/api/v1/namespaces/one").is_none());
+}
+
+#[test]
 fn earlier_namespace_keeps_foreign_objects() {
     for (age, permissions) in [
         (86_400, "clusterAdmin"),

@@ -18,7 +18,7 @@ use super::kubeconfig::Config;
 use super::request::{Headers, Method, Object as _, Request, Resource};
 use base::clock;
 use base::dial::{Dialer, Stream};
-use base::json::{self, json};
+use base::json;
 use base::lock;
 use base::proxy::{self, Proxy};
 use base::retry::{self, Backoff};
@@ -242,12 +242,9 @@ impl Client {
         namespace: &str,
         object: &Value,
     ) -> Result<(), Error> {
-        let mut request = Request::delete(resource, namespace, object.name());
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0,
-            "preconditions": {"uid": object["metadata"]["uid"]},
-        });
-        request.body = Some(options.to_string().into_bytes());
+        let request = Request::delete(resource, namespace, object.name())
+            .grace_period(Duration::ZERO)
+            .only_uid(&object["metadata"]["uid"]);
         self.remove(&request)
     }
 

@@ -4,6 +4,7 @@
 
 use std::borrow::{Borrow, Cow};
 use std::fmt;
+use std::time::Duration;
 
 use serde_json::Value;
 pub use ureq::http::Method;
@@ -296,14 +297,29 @@ impl Request {
     pub fn dry_run(self) -> Self {
         if self.method == Method::DELETE {
             // A deletion has its options in its body, and then the server ignores the query.
-            let mut options = delete_options();
-            options["dryRun"] = json!(["All"]);
-            return Self {
-                body: Some(options.to_string().into_bytes()),
-                ..self
-            };
+            return self.delete_option("dryRun", json!(["All"]));
         }
         self.query("dryRun", "All")
+    }
+
+    /// Time for the containers of deleted pods to end, instead of their own. It also shortens the
+    /// time of pods that are ending already, and never extends it.
+    pub fn grace_period(self, period: Duration) -> Self {
+        self.delete_option("gracePeriodSeconds", json!(period.as_secs()))
+    }
+
+    /// Deletes only the object with this uid, not another one that has taken its name.
+    pub fn only_uid(self, uid: &Value) -> Self {
+        self.delete_option("preconditions", json!({"uid": uid}))
+    }
+
+    /// Adds an option to the body of a deletion.
+    fn delete_option(mut self, name: &str, value: Value) -> Self {
+        let body = self.body.as_deref().unwrap_or_default();
+        let mut options = serde_json::from_slice(body).unwrap_or_else(|_| delete_options());
+        options[name] = value;
+        self.body = Some(options.to_string().into_bytes());
+        self
     }
 
     /// Whether sending it twice has the same effect as once.

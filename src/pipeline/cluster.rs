@@ -196,8 +196,8 @@ impl ClusterRun<'_> {
             let aggregator = Arc::clone(&aggregator);
             status_service.show(move || aggregator.status());
         }
-        let host = &self.config.server.advertise_address;
-        let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
+        let hosts = aggregator.addresses(&self.config.server.advertise_address)?;
+        let server = conduct::server(server, &hosts, by_node, &aggregator, &self.config)?;
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
@@ -471,8 +471,11 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Takes the snapshot; returns the number of errors.
+    /// Takes the snapshot, if the run has one; returns the number of errors.
     fn query(&self, run_dir: &Path, redactor: Option<&Redactor>, stop: &Stop) -> usize {
+        if !self.config.takes_snapshot() {
+            return 0;
+        }
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
         let client = self.client.clone().rate(self.config.qps, burst);
         let query = Query {

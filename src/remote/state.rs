@@ -675,7 +675,7 @@ fn follow(
             watch
                 .map(|event| sender.send(event))
                 .take_while(Result::is_ok)
-                .for_each(drop)
+                .for_each(drop);
         };
         base::thread("aggregator").spawn_scoped(scope, send)?;
         // The watch ends before its thread is joined.

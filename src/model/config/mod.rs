@@ -305,6 +305,13 @@ impl IdentityMode {
 }
 
 impl Run {
+    /// Whether the run takes a snapshot of the cluster; an empty list of resources means none.
+    pub fn takes_snapshot(&self) -> bool {
+        self.resources
+            .as_ref()
+            .is_none_or(|chosen| !chosen.is_empty())
+    }
+
     /// The settings of a run without any flags.
     pub fn standard() -> Self {
         let texts = |list: &[&str]| Some(list.iter().map(|text| (*text).to_owned()).collect());

@@ -17,7 +17,7 @@ use super::monitor::{Monitor, WatchEvent};
 use super::node::refusal;
 pub use super::pod::object_name;
 use super::pod::{ClusterLaunch, attempt};
-use super::{DAEMON_SET_GRACE, Driver, JOB_GRACE, PluginLaunch, session};
+use super::{Driver, POD_GRACE, PluginLaunch, session};
 use crate::backplane::Authority;
 use base::clock::{self, passed};
 use base::json::json;
@@ -99,18 +99,14 @@ impl Driver for ClusterDriver<'_> {
 
     fn remove(&self, plugin: &Definition) -> anyhow::Result<()> {
         let launch = self.launch(plugin);
-        let grace = if plugin.config.driver == DriverKind::Job {
-            JOB_GRACE
-        } else {
-            DAEMON_SET_GRACE
-        };
-        let options = json!({
-            "apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": grace.as_secs(), "propagationPolicy": "Background",
-        });
-        let (resource, namespace) = (resource(&launch), &self.config.namespace);
-        let mut request = Request::delete_collection(resource, namespace, &launch.selector());
-        request.body = Some(options.to_string().into_bytes());
-        self.client.send(&request)?;
+        let (namespace, selector) = (&self.config.namespace, launch.selector());
+        let pods = Request::delete_collection(&Resource::PODS, namespace, &selector);
+        // Before their DaemonSet, whose deletion would give them the time in their specs.
+        self.client.send(&pods.grace_period(cleanup_time(plugin)))?;
+        if plugin.config.driver == DriverKind::DaemonSet {
+            let sets = Request::delete_collection(&Resource::DAEMON_SETS, namespace, &selector);
+            self.client.send(&sets)?;
+        }
         if self.audience.is_some() {
             return Ok(());
         }
@@ -242,9 +238,9 @@ impl ClusterDriver<'_> {
             self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
             if settled(&place) {
-                due.push(place)
+                due.push(place);
             } else {
-                waves.again(place)
+                waves.again(place);
             }
         }
         for place in waves.finished(|place| per_node && settled(place)) {
@@ -271,7 +267,8 @@ impl ClusterDriver<'_> {
     /// Deletes a pod now, or leaves it for the end of the run.
     fn delete_pod(&self, name: &str) {
         let client = self.client.once(LOG_TIMEOUT);
-        if let Err(error) = client.delete(&Resource::PODS, &self.config.namespace, name) {
+        let request = Request::delete(&Resource::PODS, &self.config.namespace, name);
+        if let Err(error) = client.send(&request.grace_period(POD_GRACE)) {
             log::debug!("`{name}` is deleted later: {error}");
         }
     }
@@ -379,7 +376,7 @@ impl ClusterDriver<'_> {
             let nodes = sender.clone();
             let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods = thread("pods").spawn_scoped(scope, move || {
-                watch_pods(client, launch, &self.roster, &sender)
+                watch_pods(client, launch, &self.roster, &sender);
             });
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
@@ -453,6 +450,13 @@ impl ClusterDriver<'_> {
         }
         found
     }
+}
+
+/// Time for the pods of a plugin to end after the run: what its definition asks for.
+fn cleanup_time(plugin: &Definition) -> Duration {
+    let spec = plugin.pod_spec.as_ref();
+    let seconds = spec.and_then(|spec| spec["terminationGracePeriodSeconds"].as_u64());
+    seconds.map_or(POD_GRACE, Duration::from_secs)
 }
 
 fn resource(launch: &ClusterLaunch<'_>) -> &'static Resource {

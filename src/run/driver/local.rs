@@ -25,7 +25,7 @@ pub use super::container::check;
 use super::container::{self, PodFields, ProcessSpec};
 use super::pod::object_name;
 use super::process::{self, ALONE, BESIDE, Talk};
-use super::{DAEMON_SET_GRACE, Driver, JOB_GRACE, PluginLaunch, session};
+use super::{Driver, PluginLaunch, session};
 use base::stop::{Stop, caught};
 use base::sys::{self, Group};
 use base::{clock, lock, temp};
@@ -40,6 +40,11 @@ use model::{config, layout};
 const INTERRUPTED_GRACE: Duration = Duration::from_secs(2);
 /// Time between the request to end and a message that the pod is still waited for.
 const QUIET_GRACE: Duration = Duration::from_secs(2);
+/// Time for the processes of a Job to end after the request to, which follows the results of the
+/// whole run; workers use it to send a result that is almost ready.
+const JOB_GRACE: Duration = Duration::from_secs(60);
+/// The same for a DaemonSet, whose processes only sleep by then.
+const DAEMON_SET_GRACE: Duration = Duration::from_secs(1);
 /// The same as Kubernetes' default.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 /// Time for a plugin without a worker to read the answer to its result and to end by itself.

@@ -33,11 +33,11 @@ pub struct PluginLaunch<'a> {
     pub ids: Vec<ResultId>,
 }
 
-/// Time for the containers of a Job to end after the request to, which follows the results of the
-/// whole run; workers use it to send a result that is almost ready.
-const JOB_GRACE: Duration = Duration::from_secs(60);
-/// The same for a DaemonSet, whose containers only sleep by then.
-const DAEMON_SET_GRACE: Duration = Duration::from_secs(1);
+/// Time for the containers of a run that is over to end: no result is awaited any more. It has to be
+/// the first one that a pod gets, since not every node shortens a time that has begun. The namespace
+/// controller first looks for what is left 5 s after the deletion of a namespace; if it finds pods
+/// then, it looks again only after half of the grace period in their specs.
+pub const POD_GRACE: Duration = Duration::from_secs(2);
 
 /// 16 hexadecimal characters that distinguish the objects of a plugin from those of other runs; the
 /// same after a restart.

@@ -31,6 +31,9 @@ const CLUSTER_VOLUME: &str = "sonobuoy-cluster";
 const ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Digits of the number in a pod's name; hashes are longer.
 const MAX_ATTEMPT_DIGITS: usize = 6;
+/// Minimum age of a done file in a pod whose only other container is the worker: time for a plugin
+/// to write it in pieces.
+const SOLE_PLUGIN_DONE_DELAY: &str = "500ms";
 /// Lifetime of a token; the kubelet renews it in time.
 const TOKEN_SECONDS: u32 = 3600;
 
@@ -389,6 +392,17 @@ impl ClusterLaunch<'_> {
         worker
     }
 
+    /// Whether containers run beside the plugin's and the worker's. They may process the plugin's
+    /// result: they delete the done file while it does not count yet, and write another one.
+    fn has_sidecars(&self) -> bool {
+        let Some(spec) = &self.definition.pod_spec else {
+            return false;
+        };
+        let containers = spec["containers"].items().next().is_some();
+        let mut init_containers = spec["initContainers"].items();
+        containers || init_containers.any(|container| container["restartPolicy"] == "Always")
+    }
+
     /// The worker's own variables, and the plugin's that it does not override, sorted
     /// case-insensitively.
     fn worker_env(&self) -> Vec<Value> {
@@ -412,6 +426,9 @@ impl ClusterLaunch<'_> {
         }
         if self.definition.config.results_anywhere {
             env.push(variable(env::RESULTS_ANYWHERE, "true"));
+        }
+        if !self.has_sidecars() && !has(&self.definition.spec, env::DONE_FILE_DELAY) {
+            env.push(variable(env::DONE_FILE_DELAY, SOLE_PLUGIN_DONE_DELAY));
         }
         let mine: Vec<Value> = env
             .iter()

@@ -271,6 +271,32 @@ fn worker_listens_at_the_plugins_progress_port() {
 }
 
 #[test]
+fn done_file_of_a_plugin_without_sidecars_counts_soon() {
+    let sidecar = json!([{"name": "beside", "restartPolicy": "Always"}]);
+    let init = json!([{"name": "before"}]);
+    for (pod_spec, given, expected) in [
+        (None, None, Some("500ms")),
+        (None, Some("2s"), Some("2s")),
+        (Some(json!({"containers": []})), None, Some("500ms")),
+        (Some(json!({"initContainers": init})), None, Some("500ms")),
+        (Some(json!({"containers": sidecar})), None, None),
+        (Some(json!({"initContainers": sidecar})), None, None),
+    ] {
+        let given = given.map(|delay| json!({"name": env::DONE_FILE_DELAY, "value": delay}));
+        let spec = json!({"name": "main", "env": given.as_slice()});
+        let mut definition = Definition::new("p", DriverKind::Job, spec);
+        definition.pod_spec.clone_from(&pod_spec);
+        with_launch(&definition, |launch| {
+            let worker = launch.worker();
+            let mut variables = worker["env"].items();
+            let delay = variables.find(|variable| variable["name"] == env::DONE_FILE_DELAY);
+            let delay = delay.and_then(|variable| variable["value"].as_str());
+            assert_eq!(delay, expected, "{pod_spec:?}");
+        });
+    }
+}
+
+#[test]
 fn worker_inherits_variables_and_keeps_its_own() {
     let env = json!([{"name": "SONOBUOY_DONE_FILE_DELAY", "value": "1s"}, {"name": "RESULT_TYPE", "value": "x"}]);
     let definition = Definition::new("p", DriverKind::Job, json!({"name": "main", "env": env}));

@@ -80,6 +80,9 @@ impl PodSelection {
 
     /// The logs of one pod; a selector other than by namespace selects only among all pods.
     pub(super) fn of_pod(&self, pod: &Value, config: &config::Run) -> Vec<QueryTask> {
+        if !objects::includes_logs(config) {
+            return Vec::new();
+        }
         let is_chosen = |(wanted, selector): &(Regex, Selector)| {
             *selector == Selector::all() && wanted.is_match(pod.namespace())
         };

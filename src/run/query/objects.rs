@@ -24,8 +24,8 @@ use super::{FailedQuery, Fault, Query, QueryTask, Records, What, component, coun
 use base::at::At as _;
 use base::json::json;
 use kube::{Discovery, Error, Object as _, Resource, Selector, forget_managers};
-use model::layout;
 use model::names::UPLOAD_SECRET;
+use model::{config, layout};
 
 /// Maximum namespaces queried individually; more are queried at once, dropping other namespaces'
 /// objects.
@@ -55,7 +55,7 @@ pub(super) fn plan(
 ) -> Result<QueryPlan> {
     let chosen = query.config.resources.as_deref();
     let mut plan = QueryPlan {
-        logs: named(chosen, "podlogs"),
+        logs: includes_logs(query.config),
         ..QueryPlan::default()
     };
     if chosen.is_some_and(<[String]>::is_empty) {
@@ -142,6 +142,11 @@ pub(super) fn plan(
         }
     }
     Ok(plan)
+}
+
+/// Whether the snapshot includes logs of pods.
+pub(super) fn includes_logs(config: &config::Run) -> bool {
+    named(config.resources.as_deref(), "podlogs")
 }
 
 /// Whether a non-object entry of `Resources` is selected.

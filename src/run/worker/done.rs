@@ -10,7 +10,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, SyncSender};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use notify::event::{AccessKind, AccessMode, EventKind};
 use notify::{RecursiveMode, Watcher as _};
@@ -22,6 +22,8 @@ use client::protocol::{ContainersEnd, DONE_FILE};
 
 /// Maximum interval between two looks.
 const POLL: Duration = Duration::from_secs(1);
+/// Time for a sidecar to delete the done file again and post-process the plugin's results.
+pub(super) const DONE_DELAY: Duration = Duration::from_secs(5);
 /// Time after which a path without a newline counts as complete.
 const SETTLED: Duration = Duration::from_millis(500);
 /// Time after which an empty file or a path that does not exist counts as an error.
@@ -112,7 +114,8 @@ pub struct ResultsDir {
 }
 
 /// Waits until the plugin is done. A done file counts `delay` after its first appearance, with its
-/// content at that time, or as soon as all containers have ended for good.
+/// content at that time, or as soon as all containers have ended for good. After a short delay, a
+/// result that still changes is waited for, at most as long as the original waits.
 pub(super) fn wait(
     place: &ResultsDir,
     delay: Duration,
@@ -146,16 +149,10 @@ pub(super) fn wait(
         // Before the look: the last container may write the file just before it ends.
         let end = others.end();
         let last = end == Some(ContainersEnd::SucceededForGood);
-        let look = place.look();
-        seen = match (look, seen) {
-            (None, _) => None,
-            (Some(look), Some(before)) if before.look == look => Some(before),
-            (Some(look), before) => Some(ObservedDoneFile {
-                first: before.map_or_else(Instant::now, |seen| seen.first),
-                since: Instant::now(),
-                look,
-            }),
-        };
+        seen = place.look().map(|look| {
+            let result = look.as_ref().ok().and_then(|text| place.result_state(text));
+            ObservedDoneFile::new(look, result, seen.take())
+        });
         let pause = match &seen {
             Some(seen) => {
                 match seen.judge(place, if last { Duration::ZERO } else { delay }, last) {
@@ -173,6 +170,9 @@ pub(super) fn wait(
     }
 }
 
+/// Size and time of the last change of a result.
+type ResultState = (u64, Option<SystemTime>);
+
 /// A done file at its latest look.
 struct ObservedDoneFile {
     /// First appearance of any done file.
@@ -181,9 +181,38 @@ struct ObservedDoneFile {
     since: Instant,
     /// Its content, or the reason why it cannot be read.
     look: Result<Vec<u8>, String>,
+    /// The result that it names, if that exists.
+    result: Option<ResultState>,
+    /// Time when the result was first seen in this state.
+    result_since: Instant,
 }
 
 impl ObservedDoneFile {
+    /// What was seen now, after what was seen `before`.
+    fn new(
+        look: Result<Vec<u8>, String>,
+        result: Option<ResultState>,
+        before: Option<Self>,
+    ) -> Self {
+        let now = Instant::now();
+        let same_content = before.as_ref().filter(|before| before.look == look);
+        let same_result = before.as_ref().filter(|before| before.result == result);
+        Self {
+            first: before.as_ref().map_or(now, |before| before.first),
+            since: same_content.map_or(now, |before| before.since),
+            result_since: same_result.map_or(now, |before| before.result_since),
+            look,
+            result,
+        }
+    }
+
+    /// Time for which the result must stay as it is.
+    fn time_to_stay(&self, delay: Duration) -> Duration {
+        let to_stay = delay.min(SETTLED);
+        let left = to_stay.saturating_sub(self.result_since.elapsed());
+        left.min(DONE_DELAY.saturating_sub(self.first.elapsed()))
+    }
+
     /// Returns the outcome, or the time to wait before the next look.
     fn judge(
         &self,
@@ -192,6 +221,7 @@ impl ObservedDoneFile {
         last: bool,
     ) -> Result<DoneOutcome, Duration> {
         let left = delay.saturating_sub(self.first.elapsed());
+        let left = left.max(self.time_to_stay(delay));
         if !left.is_zero() {
             return Err(left);
         }
@@ -238,6 +268,12 @@ impl ResultsDir {
         };
         let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
         base::found(read()).map_err(why).transpose()
+    }
+
+    /// State of the result that the content of a done file names.
+    fn result_state(&self, content: &[u8]) -> Option<ResultState> {
+        let result = self.named(content).ok()?.path.metadata().ok()?;
+        Some((result.len(), result.modified().ok()))
     }
 
     /// Path in a done file, if it exists and may be sent. A relative path is resolved in the
@@ -466,18 +502,13 @@ mod tests {
             mount: None,
             anywhere: false,
         };
-        let now = Instant::now();
         for (look, is_final) in [
             (Ok(b"report.txt".to_vec()), true),
             (Ok(Vec::new()), false),
             (Ok(b"missing.txt".to_vec()), false),
             (Err("cannot be read: Input/output error".into()), false),
         ] {
-            let seen = ObservedDoneFile {
-                first: now,
-                since: Instant::now(),
-                look,
-            };
+            let seen = ObservedDoneFile::new(look, None, None);
             let judged = seen.judge(&place, Duration::ZERO, true);
             assert_eq!(judged.is_ok(), is_final, "{:?}", seen.look);
         }
@@ -692,6 +723,41 @@ mod tests {
         assert!(!waiter.is_finished(), "what was taken away does not count");
         write("third");
         assert_eq!(waiter.join().unwrap(), result(&folder.0, "third"));
+    }
+
+    #[test]
+    fn result_that_changes_after_a_short_delay_is_waited_for() {
+        let look = || Ok(b"report.txt\n".to_vec());
+        let ago = |seconds| {
+            Instant::now()
+                .checked_sub(Duration::from_secs(seconds))
+                .unwrap()
+        };
+        let folder = Folder::new();
+        fs::write(folder.0.join("report.txt"), "x").unwrap();
+        let place = ResultsDir {
+            dir: folder.0.to_path_buf(),
+            mount: None,
+            anywhere: false,
+        };
+        let short = Duration::from_millis(500);
+        for (first, state_before, delay, is_ready) in [
+            (1, 1, short, true),
+            (1, 2, short, false),
+            (6, 2, short, true),
+            (6, 2, DONE_DELAY, true),
+            (1, 2, Duration::ZERO, true),
+        ] {
+            let mut before = ObservedDoneFile::new(look(), Some((state_before, None)), None);
+            (before.first, before.since, before.result_since) = (ago(first), ago(1), ago(1));
+            let seen = ObservedDoneFile::new(look(), Some((1, None)), Some(before));
+            let judged = seen.judge(&place, delay, false);
+            assert_eq!(
+                judged.is_ok(),
+                is_ready,
+                "{first}, {state_before}, {delay:?}"
+            );
+        }
     }
 
     #[test]
