@@ -28,6 +28,9 @@ impl NodeList {
 
     /// Adds a node that is not in the list.
     pub(crate) fn add(&mut self, node: &str) {
+        if self.first.iter().any(|known| known == node) {
+            return;
+        }
         self.count += 1;
         let place = self
             .first
