@@ -9,49 +9,59 @@
 //!
 //! # Crates
 //!
-//! | folder | crate | knows |
+//! Each folder with a `Cargo.toml` is a crate; its first page says what it owns. A crate knows only
+//! those below it, which Cargo enforces. `cargo test -p sonobuoy-report` builds and tests one.
+//!
+//! | folder | subject | knows |
 //! | --- | --- | --- |
-//! | `src/base` | `sonobuoy-base` | nothing about Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives |
-//! | `src/client` | `sonobuoy-client` | what a plugin needs to report by itself: protocol, credentials, uploads |
-//! | `src` | `sonobuoy` | the program: the modules below |
+//! | `src/base` | files, time, threads, text, TLS settings, system calls | nothing of the others |
+//! | `src/http` | the blocking HTTPS server with client certificates | `base` |
+//! | `src/yaml` | YAML 1.1 into serde, with places | `base` |
+//! | `src/kube` | the client of the Kubernetes API: kubeconfig, requests, watches, exec | `base` `yaml` |
+//! | `src/oci` | registries, image archives | `base` |
+//! | `src/client` | what a plugin needs to report by itself: protocol, credentials, uploads | `base` |
+//! | `src/model` | the nouns: names, definitions, settings, results, the verdict | `client` and above |
+//! | `src/run` | what runs in a cluster or locally: aggregator, worker, drivers, snapshot, trees | `model` `http` `kube` |
+//! | `src/gather` | facts and logs of a node | `model` `kube` |
+//! | `src/report` | an archive as text, page, JSON, JUnit, differences; certification | `model` |
+//! | `src` | the program: commands, and the course of a run | all |
 //!
 //! # Layers
 //!
-//! A module imports only from layers strictly below its own; modules in one layer never import each
-//! other. `|` only groups. `tests/tidy.rs` reads this block and the list below it, and fails on an
-//! import that violates either, on a module missing from them, and on a file without a header.
-//! `base/` and `client/` are the crates of that name.
+//! Within a crate, a module imports only from layers strictly below its own; modules in one layer
+//! never import each other. `|` only groups. `tests/tidy.rs` reads this block and the list below
+//! it, and fails on an import that violates either, on a module missing from them, and on a file
+//! without a header.
 //!
 //! ```text
 //! cli
 //! doctor
-//! pipeline deploy certify
-//! remote | aggregator driver worker query gather image | process report
-//! plugin config
+//! pipeline deploy
+//! remote image
 //! progress_view
-//! item health remedies nodes | backplane
-//! verdict
-//! status
-//! names layout
-//! client/
+//! run/alone
+//! run/aggregator run/driver run/worker run/query run/process
+//! run/backplane
+//! model/annotation
+//! model/item model/health model/remedies model/config model/plugin
+//! model/nodes model/suite_log
+//! model/verdict
+//! model/status
+//! model/names model/layout
 //! base/fuzzing
-//! base/kube base/oci
 //! base/fetch
 //! base/dial
-//! base/http base/yaml base/proxy base/archive base/logger
+//! base/proxy base/archive base/logger
 //! base/clock base/pattern base/tls base/json base/xml base/temp base/retry base/live base/near base/openmetrics base/words base/workflow
 //! base/stop base/quota base/fair base/ahead base/visible base/sys base/hex base/joined base/at base/testing
 //! base/small base/threads
 //! ```
 //!
-//! Layers rule out cycles. Imports that are prohibited regardless of the layers:
+//! Layers rule out cycles. Crates that a module must not import although its crate may:
 //!
 //! ```never
-//! aggregator: driver base/kube
-//! driver worker gather query: aggregator
-//! process report: base/kube base/oci remote deploy
-//! client: base/kube base/http base/yaml
-//! status verdict item health layout names: base/kube base/http
+//! run/aggregator run/process: kube
+//! model/status model/verdict model/item model/health model/layout model/names: kube http
 //! ```
 //!
 //! | to find | look in |
@@ -61,31 +71,33 @@
 //! | what a run creates in a cluster, and removes | `deploy` |
 //! | whether a cluster is ready for a run | `doctor` |
 //! | a run in a cluster seen from outside: status, download | `remote` |
-//! | permission to send a result, its storage, the status | `aggregator` |
-//! | how a plugin is started and watched | `driver` |
-//! | the done file, uploading, progress relay, heartbeats | `worker`, [`client`] |
-//! | the snapshot of the cluster | `query` |
-//! | facts and logs of a node | `gather` |
 //! | the images and test lists of a Kubernetes version | `image` |
-//! | JUnit, gojson, raw, manual results become one tree | `process` |
-//! | what passed, failed or is unknown, and the exit code | `verdict` |
-//! | causes of failures, and remedies | `remedies` |
-//! | whether a run can be certified, and its submission | `certify` |
-//! | showing an archive: text, page, JSON, JUnit, differences | `report` |
-//! | plugin definitions, built-ins, installed ones | `plugin` |
-//! | a run's settings and all defaults | `config` |
-//! | routes, headers, progress, heartbeats: the protocol of both ends | [`client::protocol`] |
-//! | which nodes a plugin runs on, how many at once | `nodes` |
-//! | the status document / the tree of results and its file | `status` / `item` |
-//! | the health of a cluster, and failed queries of a snapshot | `health` |
 //! | the live display of runs and transfers | `progress_view` |
-//! | the run's authority and its certificates | `backplane` |
-//! | names of objects in a cluster / paths in an archive | `names` / `layout` |
-//! | the Kubernetes API | [`base::kube`] |
-//! | images, registries, image archives | [`base::oci`] |
-//! | the HTTPS server | [`base::http`] |
-//! | XML as a stream | [`base::xml`] |
+//! | permission to send a result, its storage, the status | [`run::aggregator`] |
+//! | how a plugin is started and watched | [`run::driver`] |
+//! | the done file, uploading, progress relay, heartbeats | [`run::worker`], [`client`] |
+//! | the run's authority and its certificates | [`run::backplane`] |
+//! | the snapshot of the cluster | [`run::query`] |
+//! | JUnit, gojson, raw, manual results become one tree | [`run::process`] |
+//! | facts and logs of a node | `gather` |
+//! | how a suite ended according to Ginkgo's log | [`model::suite_log`] |
+//! | what passed, failed or is unknown, and the exit code | [`model::verdict`] |
+//! | causes of failures, and remedies | [`model::remedies`] |
+//! | plugin definitions, built-ins, installed ones | [`model::plugin`] |
+//! | a run's settings and all defaults | [`model::config`] |
+//! | which nodes a plugin runs on, how many at once | [`model::nodes`] |
+//! | the status document / its form in an annotation | [`model::status`] / [`model::annotation`] |
+//! | the tree of results and its file | [`model::item`] |
+//! | the health of a cluster, and failed queries of a snapshot | [`model::health`] |
+//! | names of objects in a cluster / paths in an archive | [`model::names`] / [`model::layout`] |
+//! | whether a run can be certified, and its submission | [`report::certify`] |
+//! | showing an archive: text, page, JSON, JUnit, differences | [`report`] |
+//! | routes, headers, progress, heartbeats: the protocol of both ends | [`client::protocol`] |
+//! | the Kubernetes API | [`kube`] |
+//! | images, registries, image archives | [`oci`] |
+//! | the HTTPS server | [`http`] |
 //! | packing and unpacking gzip tars | [`base::archive`] |
+//! | XML as a stream | [`base::xml`] |
 //! | making untrusted text safe to show | [`base::visible`] |
 //! | keeping output from being commands of GitHub Actions | [`base::workflow`] |
 //! | suggestions for misspelt words | [`base::near`] |
@@ -93,7 +105,7 @@
 //! | reading ahead on a second thread | [`base::ahead`] |
 //! | lines of a terminal that are redrawn | [`base::live`] |
 //! | authorities that this machine trusts, settings of TLS | [`base::tls`] |
-//! | connections to servers: proxies, TLS, stops | `base::dial` |
+//! | connections to servers: proxies, TLS, stops | [`base::dial`] |
 //! | the OpenMetrics text format | [`base::openmetrics`] |
 //! | pauses between attempts, and how many attempts | [`base::retry`] |
 //! | differences between Linux, macOS and Windows | [`base::sys`] |
@@ -120,38 +132,12 @@
 
 mod cli;
 
-mod aggregator;
-#[path = "../tests/support/aggregator.rs"]
-mod aggregator_alone;
-#[cfg(test)]
-#[path = "../tests/support/api_server/mod.rs"]
-#[allow(unreachable_pub, reason = "the black-box tests share it")]
-mod api_server;
-mod backplane;
-mod certify;
-mod config;
 mod deploy;
 mod doctor;
-mod driver;
-#[cfg(target_os = "linux")]
-mod gather;
-mod health;
 mod image;
-mod item;
-mod layout;
-mod names;
-mod nodes;
 mod pipeline;
-mod plugin;
-mod process;
 mod progress_view;
-mod query;
-mod remedies;
 mod remote;
-mod report;
-mod status;
-mod verdict;
-mod worker;
 
 #[doc(hidden)]
 pub use cli::commands;
@@ -160,17 +146,19 @@ pub use cli::run;
 /// For benchmarks and black-box tests that need the aggregator alone, without a run around it.
 #[doc(hidden)]
 pub mod outside {
-    pub use crate::aggregator_alone::{serve_alone, serve_certifying, serve_shared};
-    pub use crate::backplane::{Authority, Identity, SigningRequest, server_config};
     pub use base::archive::{Packed, pack_file};
-    pub use base::http::Limits;
+    pub use http::Limits;
+    pub use run::alone::{serve_alone, serve_certifying, serve_shared};
+    pub use run::backplane::{Authority, Identity, SigningRequest, server_config};
 }
 
 /// What the fuzzers under `fuzz/` call.
-#[cfg(any(fuzzing, test))]
+#[cfg(fuzzing)]
 pub mod fuzzing {
-    pub use crate::aggregator::tests::fuzz::{journal, progress};
-    pub use crate::process::{fuzz_file as file, fuzz_tree as tree};
-    #[cfg(fuzzing)]
     pub use base::fuzzing::*;
+    pub use http::consistent as http;
+    pub use kube::fuzz::{frames, kubeconfig};
+    pub use oci::fuzz::consistent as registry;
+    pub use run::fuzzing::*;
+    pub use yaml::fuzz::consistent as yaml;
 }

@@ -191,6 +191,7 @@ fn documented_clients_submit_without_a_worker() {
             .current_dir(folder.path())
             .env("GOCACHE", target.join("go-cache"))
             .env("GOTOOLCHAIN", "local")
+            .env("CGO_ENABLED", "0")
             .output()
             .unwrap();
         assert!(

@@ -34,7 +34,7 @@ fn files(folder: &Path, extension: &str, found: &mut Vec<PathBuf>) {
 }
 
 /// All functions of the program with their modules:
-/// `base::http::tests::attack::slow_upload_is_replaced`.
+/// `http::tests::attack::slow_upload_is_replaced`.
 fn functions() -> String {
     let (mut sources, mut all) = (Vec::new(), String::new());
     files(&root().join("src"), "rs", &mut sources);

@@ -449,7 +449,7 @@ fn facts_equal_ansibles() {
                 "`{key}` is missing and not explained"
             ),
             Some(ours) if MOVING.contains(&key.as_str()) => {
-                assert_eq!(shape(ours), shape(theirs), "{key}")
+                assert_eq!(shape(ours), shape(theirs), "{key}");
             }
             Some(ours) => assert_eq!(settled(key, ours), settled(key, theirs), "{key}"),
         }

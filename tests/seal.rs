@@ -143,25 +143,25 @@ fn defects_of_archive_and_seal_are_named() {
         sealed.verify().status(1).stderr_has(words).stdout("").run();
     };
     check("is not the one that was sealed", |own, _| {
-        own.change("", |archive| archive[100] ^= 1)
+        own.change("", |archive| archive[100] ^= 1);
     });
     check("is not the one that was sealed", |own, _| {
-        own.change("", |archive| archive.push(0))
+        own.change("", |archive| archive.push(0));
     });
     check("is not the one that was sealed", |own, _| {
-        own.change("", Vec::clear)
+        own.change("", Vec::clear);
     });
     check("is not that of this run's authority", |own, _| {
         own.change(".sig", |part| part.truncate(part.len() / 2));
     });
     check("is not that of this run's authority", |own, _| {
-        own.change(".sig", Vec::clear)
+        own.change(".sig", Vec::clear);
     });
     check("is not that of this run's authority", |own, other| {
-        own.copy(&other.path(".sig"), ".sig")
+        own.copy(&other.path(".sig"), ".sig");
     });
     check("is not that of this run's authority", |own, other| {
-        own.copy(&other.authority(), ".sig")
+        own.copy(&other.authority(), ".sig");
     });
     check("is not that of this run's authority", |own, _| {
         let size = format!("# size {}", std::fs::metadata(own.path("")).unwrap().len());
@@ -171,13 +171,13 @@ fn defects_of_archive_and_seal_are_named() {
         std::fs::write(own.path(".sha256"), text).unwrap();
     });
     check("does not describe an archive", |own, _| {
-        own.change(".sha256", |part| part.truncate(60))
+        own.change(".sha256", |part| part.truncate(60));
     });
     check("larger than", |own, _| {
-        own.change(".sha256", |part| part.resize(1 << 20, b'x'))
+        own.change(".sha256", |part| part.resize(1 << 20, b'x'));
     });
     check("larger than", |own, _| {
-        own.change(".sig", |part| part.resize(1 << 20, 0))
+        own.change(".sig", |part| part.resize(1 << 20, 0));
     });
     // The complete seal of another run: the CA of the requested run decides.
     check("is named after run", |own, other| {

@@ -92,5 +92,8 @@ fn every_fuzz_target_is_compiled_and_run_nightly() {
     assert!(
         read(".github/workflows/ci.yml").contains("cargo check --manifest-path fuzz/Cargo.toml")
     );
-    assert!(read("scripts/test").contains("RUSTFLAGS='--cfg fuzzing' cargo check --locked --lib"));
+    let wrapped =
+        "RUSTC_WORKSPACE_WRAPPER=$PWD/scripts/ci/rustc-fuzzing cargo check --locked --lib";
+    assert!(read("scripts/test").contains(wrapped));
+    assert!(read("scripts/ci/rustc-fuzzing").contains("exec \"$@\" --cfg fuzzing"));
 }

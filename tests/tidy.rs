@@ -1,4 +1,5 @@
-//! Conventions beyond the compiler: layers of the map, prohibited imports, headers, leftovers.
+//! Conventions that neither the compiler nor Cargo checks: layers within crates, prohibited imports,
+//! headers, leftovers.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -135,17 +136,29 @@ fn imports(text: &str, prefix: &str) -> Vec<String> {
         .collect()
 }
 
-/// The module of a file; `None` for crate roots.
-fn module_of(file: &str) -> Option<String> {
+/// Crates whose modules have layers; the others have one subject each.
+const LAYERED_CRATES: &[&str] = &["base", "model", "run"];
+
+/// The folder of a file's crate; empty for the program.
+fn crate_of(file: &str) -> Option<&str> {
     let inner = file.strip_prefix("src/")?;
-    let (other_crate, inner) = match inner.split_once('/') {
-        Some(("client", _)) => return Some("client".into()),
-        Some(("base", inner)) => ("base/", inner),
-        _ => ("", inner),
+    let folder = inner.split('/').next()?;
+    let has_manifest = root().join("src").join(folder).join("Cargo.toml").exists();
+    Some(if has_manifest { folder } else { "" })
+}
+
+/// The module of a file in a crate with layers, as the map names it; `None` for crate roots.
+fn module_of(file: &str) -> Option<String> {
+    let folder = crate_of(file)?;
+    let inner = file.strip_prefix("src/")?;
+    let (prefix, inner) = match folder {
+        "" => (String::new(), inner),
+        _ if LAYERED_CRATES.contains(&folder) => (format!("{folder}/"), inner.split_once('/')?.1),
+        _ => return None,
     };
     let first = inner.split('/').next()?;
     let name = first.strip_suffix(".rs").unwrap_or(first);
-    (!["lib", "main"].contains(&name)).then(|| format!("{other_crate}{name}"))
+    (!["lib", "main"].contains(&name)).then(|| format!("{prefix}{name}"))
 }
 
 /// Test files may import anything, like inline tests.
@@ -153,23 +166,16 @@ fn is_of_tests(file: &str) -> bool {
     file.contains("tests") || file.ends_with("fixture.rs")
 }
 
-/// Modules that a file imports, as named in the map; items of a crate's root, such as VERSION, are
-/// free for all.
+/// Modules of its own crate that a file imports, as the map names them.
 fn named(file: &str, text: &str, layers: &BTreeMap<String, usize>) -> Vec<String> {
-    let own = |name: String| match file {
-        _ if file.starts_with("src/base/") => format!("base/{name}"),
-        _ if file.starts_with("src/client/") => "client".into(),
-        _ => name,
+    let prefix = match crate_of(file) {
+        None | Some("") => String::new(),
+        Some(folder) => format!("{folder}/"),
     };
-    let mut found: Vec<String> = imports(text, "crate::").into_iter().map(own).collect();
-    found.extend(
-        imports(text, "base::")
-            .into_iter()
-            .map(|name| format!("base/{name}")),
-    );
-    if !imports(text, "client::").is_empty() && !file.starts_with("src/base/") {
-        found.push("client".into());
-    }
+    let mut found: Vec<String> = imports(text, "crate::")
+        .into_iter()
+        .map(|name| format!("{prefix}{name}"))
+        .collect();
     found.retain(|name| layers.contains_key(name));
     found.sort();
     found.dedup();
@@ -193,16 +199,15 @@ fn broken(
                     "{file}: `{module}` imports `{import}`, which is not in a layer below"
                 ));
             }
-            let forbidden =
-                never
-                    .iter()
-                    .filter_map(|line| line.split_once(':'))
-                    .any(|(who, whom)| {
-                        who.split_whitespace().any(|name| name == module)
-                            && whom.split_whitespace().any(|name| name == import)
-                    });
-            if forbidden {
-                wrong.push(format!("{file}: `{module}` must never import `{import}`"));
+        }
+        for (modules, crates) in never.iter().filter_map(|line| line.split_once(':')) {
+            if !modules.split_whitespace().any(|name| name == module) {
+                continue;
+            }
+            for name in crates.split_whitespace() {
+                if !imports(text, &format!("{name}::")).is_empty() {
+                    wrong.push(format!("{file}: `{module}` must never import `{name}`"));
+                }
             }
         }
     }
@@ -223,15 +228,14 @@ fn map_lists_exactly_the_modules() {
         modules.iter().collect::<Vec<_>>(),
         "the map and the files in src/"
     );
-    for name in block("never")
-        .iter()
-        .flat_map(|line| line.split([' ', ':']))
-        .filter(|name| !name.is_empty())
-    {
-        assert!(
-            layers.contains_key(name),
-            "the list of prohibited imports names `{name}`"
-        );
+    for line in block("never") {
+        let modules = line.split(':').next().unwrap_or_default();
+        for name in modules.split_whitespace() {
+            assert!(
+                layers.contains_key(name),
+                "the list of prohibited imports names `{name}`"
+            );
+        }
     }
 }
 
@@ -246,20 +250,20 @@ fn broken_layers_are_detected() {
     let layers = BTreeMap::from([
         ("a".into(), 0),
         ("b".into(), 1),
-        ("client".into(), 2),
-        ("base/c".into(), 3),
+        ("base/c".into(), 2),
+        ("base/d".into(), 3),
     ]);
-    let never = ["a b: base/c".to_owned()];
+    let never = ["a b: kube".to_owned()];
     let check = |file: &str, text: &str, wrong: usize| {
         let found = broken(&layers, &never, &[(file.to_owned(), text.to_owned())]);
         assert_eq!(found.len(), wrong, "{file}: {text}: {found:?}");
     };
     check("src/a/x.rs", "use crate::b::Thing;", 0);
-    check("src/a.rs", "use base::c::Thing;", 1);
+    check("src/a.rs", "use kube::Client;", 1);
     check("src/b/x.rs", "use crate::{a, b};", 1);
-    check("src/client/x.rs", "use base::c;", 0);
-    check("src/base/c.rs", "use crate::c::d;", 0);
-    check("src/b.rs", "fn f() { client::run() }", 0);
+    check("src/client/x.rs", "use kube::Client;", 0);
+    check("src/base/c.rs", "use crate::d::Thing;", 0);
+    check("src/base/d.rs", "use crate::c::Thing;", 1);
     check("src/b.rs", "#[cfg(test)]\nmod tests { use crate::a; }", 0);
 }
 
@@ -272,8 +276,8 @@ fn imports_are_parsed() {
         ["kube", "clock", "http", "stop", "logger"]
     );
     assert_eq!(
-        imports("use base::kube; some::base::no; database::no()", "base::"),
-        ["kube"]
+        imports("use base::stop; some::base::no; database::no()", "base::"),
+        ["stop"]
     );
 }
 
@@ -290,6 +294,9 @@ fn literals(text: &str) -> Vec<String> {
         .map(str::to_owned)
         .collect()
 }
+
+/// Crates that may know names and paths of Sonobuoy; the client has its own, which it publishes.
+const KNOWS_SONOBUOY: &[&str] = &["", "model", "run", "report", "gather"];
 
 /// Archive and run paths spelled out in a text: complete, as a prefix, or as an argument of `join`.
 fn own_paths(text: &str, layout: &[String]) -> Vec<String> {
@@ -310,12 +317,12 @@ fn own_paths(text: &str, layout: &[String]) -> Vec<String> {
 
 #[test]
 fn archive_paths_are_defined_in_layout() {
-    let layout = literals(&std::fs::read_to_string(root().join("src/layout.rs")).unwrap());
+    let layout = literals(&std::fs::read_to_string(root().join("src/model/layout.rs")).unwrap());
     assert!(layout.len() > 20, "{layout:?}");
     let mut wrong = Vec::new();
     for (file, text) in rust_files("src") {
-        let other_crate = file.starts_with("src/base/") || file.starts_with("src/client/");
-        if !other_crate && !is_of_tests(&file) && file != "src/layout.rs" {
+        let other_crate = !KNOWS_SONOBUOY.contains(&crate_of(&file).unwrap_or_default());
+        if !other_crate && !is_of_tests(&file) && file != "src/model/layout.rs" {
             wrong.extend(
                 own_paths(&text, &layout)
                     .into_iter()
@@ -338,7 +345,7 @@ fn archive_paths_are_defined_in_layout() {
 /// Only unmistakable literals: with a dash, a slash or the prefix of our variables.
 #[test]
 fn cluster_names_are_defined_in_names() {
-    let mut names = literals(&std::fs::read_to_string(root().join("src/names.rs")).unwrap());
+    let mut names = literals(&std::fs::read_to_string(root().join("src/model/names.rs")).unwrap());
     names.retain(|name| {
         name.contains(['-', '/']) && !name.contains('{') || name.starts_with("SONOBUOY_")
     });
@@ -351,8 +358,8 @@ fn cluster_names_are_defined_in_names() {
             .collect()
     };
     for (file, text) in rust_files("src") {
-        let other_crate = file.starts_with("src/base/") || file.starts_with("src/client/");
-        if !other_crate && !is_of_tests(&file) && file != "src/names.rs" {
+        let other_crate = !KNOWS_SONOBUOY.contains(&crate_of(&file).unwrap_or_default());
+        if !other_crate && !is_of_tests(&file) && file != "src/model/names.rs" {
             wrong.extend(
                 own_names(&text)
                     .into_iter()
@@ -494,8 +501,6 @@ fn dependencies_have_reasons() {
     }
 }
 
-/// Linux-only modules, as [`module_of`] names them.
-const LINUX_MODULES: &[&str] = &["gather"];
 /// Text that only the system module may contain, in halves as above.
 const SYSTEM: &[(&str, &str)] = &[
     ("cfg(un", "ix"),
@@ -510,10 +515,9 @@ const SYSTEM: &[(&str, &str)] = &[
 
 /// System-specific text in a file, unless permitted.
 fn of_the_system(file: &str, text: &str) -> Vec<String> {
-    let module = module_of(file);
-    if is_of_tests(file)
-        || module.is_some_and(|module| module == "base/sys" || LINUX_MODULES.contains(&&*module))
-    {
+    let is_system_module = module_of(file).as_deref() == Some("base/sys");
+    // The gatherer exists on Linux alone.
+    if is_of_tests(file) || is_system_module || crate_of(file) == Some("gather") {
         return Vec::new();
     }
     // Whole modules are conditional; their contents need no conditions.

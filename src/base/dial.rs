@@ -37,7 +37,7 @@ const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Settings of connections.
 #[derive(Clone)]
-pub(crate) struct Dialer {
+pub struct Dialer {
     /// For addresses with `https`, which it needs.
     pub tls: Option<Arc<ClientConfig>>,
     /// The name that certificates must have, if not the one in the address.
@@ -49,11 +49,11 @@ pub(crate) struct Dialer {
 }
 
 /// An open connection.
-pub(crate) struct Stream {
+pub struct Stream {
     io: Box<dyn Io>,
     tcp: Arc<TcpStream>,
     /// The server's certificate, with TLS.
-    pub(crate) certificate: Option<CertificateDer<'static>>,
+    pub certificate: Option<CertificateDer<'static>>,
     _hook: Hook,
 }
 
@@ -62,7 +62,7 @@ impl<T: Read + Write + Send + Sync> Io for T {}
 
 impl Dialer {
     /// Connections to any server that this machine trusts.
-    pub(crate) fn new(stop: &Stop) -> anyhow::Result<Self> {
+    pub fn new(stop: &Stop) -> anyhow::Result<Self> {
         let tls = tls::client_config(&Trust::System, &Identity::default())?;
         Ok(Self {
             tls: Some(tls),
@@ -73,14 +73,14 @@ impl Dialer {
     }
 
     /// ureq over these connections.
-    pub(crate) fn agent(&self, config: ConfigBuilder<AgentScope>) -> Agent {
+    pub fn agent(&self, config: ConfigBuilder<AgentScope>) -> Agent {
         // The dialer handles proxies.
         Agent::with_parts(config.proxy(None).build(), self.clone(), self.clone())
     }
 
     /// Connects to the server of `uri` within `left`; an error names a proxy or handshake that
     /// failed.
-    pub(crate) fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
+    pub fn dial(&self, uri: &Uri, left: Duration) -> Result<Stream, ureq::Error> {
         // `Io` would mean that the request may have been sent.
         self.connected(uri, left)
             .map_err(|error| ureq::Error::Other(Box::new(error)))
@@ -196,7 +196,7 @@ fn pass(mut io: Box<dyn Io>, proxy: &Proxy, (host, port): (&str, u16)) -> io::Re
 
 impl Stream {
     /// Limits the duration of each read and write.
-    pub(crate) fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
+    pub fn limit(&self, read: Duration, write: Duration) -> io::Result<()> {
         self.tcp
             .set_read_timeout(Some(read))
             .and_then(|()| self.tcp.set_write_timeout(Some(write)))
@@ -288,7 +288,7 @@ impl Resolver for Dialer {
 
 /// A connection as ureq sees it.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub struct Connection {
     stream: Stream,
     buffers: LazyBuffers,
     broken: bool,
@@ -390,7 +390,7 @@ fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<(
 }
 
 /// Reads exactly to the end of a head: the following bytes belong to the tunnelled protocol.
-pub(crate) fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
+pub fn read_head(io: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
     let mut head = Vec::with_capacity(512);
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,11 +1,7 @@
 //! What the fuzzers call; their corpus is also a test.
 
 pub use crate::archive::consistent as archive;
-pub use crate::http::consistent as http;
-pub use crate::kube::fuzz::{frames, kubeconfig};
-pub use crate::oci::fuzz::consistent as registry;
 use crate::pattern::{compile, quote};
-pub use crate::yaml::fuzz::consistent as yaml;
 
 /// Any bytes are compiled as a pattern or refused, a compiled pattern matches in linear time, and
 /// quoted text matches itself.

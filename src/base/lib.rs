@@ -1,5 +1,4 @@
-//! A toolkit independent of Sonobuoy: Kubernetes' API, HTTP, YAML, images, archives, and their
-//! foundations.
+//! A toolkit of files, time, threads and text, which knows nothing about Kubernetes or Sonobuoy.
 //!
 //! Reusable by any program. Modules import only downwards in the layers of the map in the program's
 //! `lib.rs`. The feature `program` adds parts that the client for plugins does not need.
@@ -7,23 +6,17 @@
 #[cfg(feature = "program")]
 pub mod at;
 #[cfg(feature = "program")]
-mod dial;
+pub mod dial;
 #[cfg(feature = "program")]
 pub mod fair;
 #[cfg(feature = "program")]
 pub mod fetch;
-#[cfg(feature = "program")]
-pub mod http;
-#[cfg(feature = "program")]
-pub mod kube;
 #[cfg(feature = "program")]
 pub mod live;
 #[cfg(feature = "program")]
 pub mod logger;
 #[cfg(feature = "program")]
 pub mod near;
-#[cfg(feature = "program")]
-pub mod oci;
 #[cfg(feature = "program")]
 pub mod openmetrics;
 #[cfg(feature = "program")]
@@ -34,8 +27,6 @@ pub mod proxy;
 pub mod workflow;
 #[cfg(feature = "program")]
 pub mod xml;
-#[cfg(feature = "program")]
-pub mod yaml;
 
 pub mod ahead;
 pub mod archive;

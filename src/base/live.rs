@@ -199,7 +199,7 @@ mod tests {
                         // meaning.
                         match body.parse::<usize>() {
                             Ok(rows) => {
-                                self.at.0 = self.at.0.checked_sub(rows).expect("above the screen")
+                                self.at.0 = self.at.0.checked_sub(rows).expect("above the screen");
                             }
                             Err(_) => self.clear(),
                         }

@@ -122,7 +122,7 @@ pub fn authority(host: &str, port: impl fmt::Display) -> String {
 }
 
 /// Host, without brackets, and port of a URL.
-pub(crate) fn place(url: &Uri) -> (&str, u16) {
+pub fn place(url: &Uri) -> (&str, u16) {
     let default = if url.scheme_str() == Some("https") {
         443
     } else {

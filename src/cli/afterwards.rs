@@ -15,18 +15,19 @@ use super::flag::{Args, usage_error};
 use super::retrieve::{TRANSFER, fetch, interrupted_transfer};
 use super::{output, run_args};
 use crate::deploy::Removal;
-use crate::item::plain;
+use crate::pipeline;
 use crate::remote::service::Credentials;
 use crate::remote::{Retrieval, RetrievalError};
-use crate::report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
-use crate::status::Run;
-use crate::verdict::{Exit, FailOn, Limit};
-use crate::{layout, pipeline};
 use base::at::At as _;
-use base::kube::Client;
 use base::stop::Stop;
 use base::temp::{self, NewFile};
 use base::{sys, visible};
+use kube::Client;
+use model::item::plain;
+use model::layout;
+use model::status::Run;
+use model::verdict::{Exit, FailOn, Limit};
+use report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
 
 /// Maximum time to wait for a deletion.
 const DELETION: Duration = Duration::from_secs(3_600);

@@ -6,10 +6,9 @@ use anyhow::{Context as _, Result, bail};
 
 use super::flag::{Args, usage_error};
 use super::{output, results, run_args};
-use crate::certify::{self, Product};
 use crate::image::kit::Kit;
 use crate::remote::seal;
-use crate::report;
+use report::certify::{self, Product};
 
 /// Exit code if an archive cannot be submitted.
 const NOT_READY: u8 = 3;

@@ -14,12 +14,12 @@ use anyhow::{Context as _, Result, bail};
 use super::flag::{Args, invalid};
 use crate::doctor::MAX_REQUESTS_PER_SECOND;
 use crate::image::release;
-use crate::names;
 use crate::remote::service::{self, Credentials};
 use crate::remote::state::{self, StatusSource};
-use base::kube::{Client, Config, Options};
 use base::stop::Stop;
 use base::{clock, sys};
+use kube::{Client, Config, Options};
+use model::names;
 
 /// An empty variable in a script would otherwise mean all namespaces.
 pub(crate) const NO_NAMESPACE: &str =

@@ -22,17 +22,17 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::afterwards::{OutputFiles, ending, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
 use super::{cluster, output, results};
-use crate::driver::process::{Talk, ending as process_ending, start, tail};
 use crate::progress_view::{
     About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
 };
-use crate::report::{self, Many, TextOutput};
-use crate::status::{FAILED, Run};
 use base::at::At as _;
 use base::json::{self, json};
-use base::kube::{Config, Options};
 use base::stop::{Stop, caught};
 use base::{logger, near, percent_encoded, sys, temp};
+use kube::{Config, Options};
+use model::status::{FAILED, Run};
+use report::{self, Many, TextOutput};
+use run::driver::process::{Talk, ending as process_ending, start, tail};
 
 /// The log of a cluster's latest command, and the mark of its unfinished run, in its folder.
 const LOG: &str = "sonobuoy.log";

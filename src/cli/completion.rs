@@ -20,10 +20,9 @@ use clap::{Arg, Command};
 use super::flag::Args;
 use super::{output, table, usage};
 use crate::deploy::CHECKS;
-use crate::plugin::{Installed, RESERVED, builtin, focus::Mode};
-use crate::report;
-use base::kube::{Client, Config, Options, Resource, Selector};
 use base::stop::Stop;
+use kube::{Client, Config, Options, Resource, Selector};
+use model::plugin::{Installed, RESERVED, builtin, focus::Mode};
 
 const CALL: &str = "__complete";
 /// The name by which kubectl asks for candidates.
@@ -220,7 +219,7 @@ fn candidates(table: &Command, before: &[String], answer: &mut Completions) {
         Some(argument) => values(argument, answer),
         // With no other candidates for an empty word, flags are offered.
         None if word.is_empty() && answer.text.is_empty() && !flags_are_over => {
-            flags(command, answer)
+            flags(command, answer);
         }
         None => {}
     }

@@ -16,16 +16,17 @@ use serde_json::Value;
 
 use super::flag::Args;
 use super::{cluster, output};
-use crate::driver::process::hold_lifeline;
-use crate::names::{self, env};
-use crate::plugin::DriverKind;
-use crate::process::{self, Expected, ReadingRules};
-use crate::worker::{self, Scope, WorkerSettings};
-use crate::{doctor, layout, pipeline};
+use crate::{doctor, pipeline};
 use base::at::{At as _, entries};
 use base::stop::Stop;
 use base::sys::{self, Signal, variable};
 use base::{archive, logger, visible};
+use model::layout;
+use model::names::{self, env};
+use model::plugin::DriverKind;
+use run::driver::process::hold_lifeline;
+use run::process::{self, Expected, ReadingRules};
+use run::worker::{self, Scope, WorkerSettings};
 
 /// Bytes of an unfinished run that are sent together.
 const STREAM_BUFFER_BYTES: usize = 64 << 10;

@@ -9,7 +9,7 @@ use super::run_args::{Purpose, RunArgs};
 use super::{cluster, output};
 use crate::deploy::Preflight;
 use crate::doctor::{self, Check, Subject};
-use base::kube::Client;
+use kube::Client;
 
 /// Exit code if a run would fail.
 const NOT_READY: u8 = 3;

@@ -8,9 +8,9 @@ use super::{cluster, output, run_args};
 use crate::image::conformance::Tests;
 use crate::image::lists::{ListSource, tags};
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
-use crate::plugin::focus::{MODES, Mode};
 use base::Joined as _;
 use base::pattern;
+use model::plugin::focus::{MODES, Mode};
 
 /// The location of the original's lists.
 const ONLINE: &str = "https://raw.githubusercontent.com/vmware-tanzu/sonobuoy/main/cmd/sonobuoy/app/e2e/customTestLists";

@@ -9,14 +9,14 @@ use serde_json::Value;
 
 use super::flag::Args;
 use super::output;
-use crate::gather::journal::{self, LogQuery};
-use crate::gather::logs::{self, LogFormat};
-use crate::gather::{self, NodeFiles, Outbox, reach};
-use crate::layout;
-use crate::names::{self, env};
-use crate::report::FactTables;
 use base::at::At as _;
 use base::sys::{self, variable};
+use gather::journal::{self, LogQuery};
+use gather::logs::{self, LogFormat};
+use gather::{self, NodeFiles, Outbox, reach};
+use model::layout;
+use model::names::{self, env};
+use report::FactTables;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {

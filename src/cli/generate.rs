@@ -11,15 +11,15 @@ use super::flag::{Args, invalid};
 use super::manifest::read_manifest;
 use super::run_args::{Purpose, RunArgs, base_name, read_text};
 use super::{output, table, usage};
-use crate::config;
 use crate::deploy;
 use crate::image;
-use crate::names;
-use crate::plugin::{self, Definition, DriverKind, Installed, builtin};
 use base::at::At as _;
 use base::json::json;
-use base::kube::Object as _;
-use base::{temp, yaml};
+use base::temp;
+use kube::Object as _;
+use model::config;
+use model::names;
+use model::plugin::{self, Definition, DriverKind, Installed, builtin};
 
 /// Runs the command or its subcommand.
 pub(crate) fn run(args: Args) -> Result<()> {

@@ -18,19 +18,19 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::flag::Args;
 use super::load::usual_archive;
 use super::{cluster, output, run_args};
-use crate::config;
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
 use crate::image::verify::{Availability, ask};
 use crate::image::{PluginImages, Translation, docker, is_conformance};
-use crate::names::VERSION;
-use crate::plugin::{self, builtin};
 use crate::progress_view::{Board, ProgressOutput, Scene, Task, Unit};
-use crate::remedies;
 use base::at::At as _;
-use base::oci::{self, Beside, Client, Descriptor, ImageInfo, Platform, Reference, Store, Stored};
-use base::{temp, yaml};
+use base::temp;
+use model::config;
+use model::names::VERSION;
+use model::plugin::{self, builtin};
+use model::remedies;
+use oci::{self, Beside, Client, Descriptor, ImageInfo, Platform, Reference, Store, Stored};
 
 /// The default file with the locations of test images.
 const REGISTRIES: &str = "registries.yaml";
@@ -344,7 +344,7 @@ impl<'a> ImageFolder<'a> {
     fn pull(&self, name: &Reference, transfer: &Transfer<'_>) -> Result<Stored> {
         self.store
             .pull(&self.client, name, &self.platform, &|layer, done| {
-                transfer.watch(layer, done)
+                transfer.watch(layer, done);
             })
     }
 

@@ -9,9 +9,9 @@ use super::cluster;
 use super::flag::Args;
 use crate::deploy::load;
 use base::at::At as _;
-use base::kube::{Client, Config};
-use base::oci::{self, Reference, Store};
 use base::{small, temp};
+use kube::{Client, Config};
+use oci::{self, Reference, Store};
 
 /// The value of `--load` without an archive.
 pub(super) const DEFAULT_ARCHIVE: &str = "default";

@@ -15,16 +15,16 @@ use super::output::{self, INTERRUPTED};
 use super::run::check_local;
 use super::run_args::RunArgs;
 use super::wait::{DAY, verdict};
-use crate::names::env;
 use crate::pipeline::{self, LocalRun};
-use crate::plugin::builtin;
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
-use crate::status;
 use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
+use model::names::env;
+use model::plugin::builtin;
+use model::status;
 
 /// Signals within this time count as one: `timeout`, for example, signals a program and then its
 /// whole group.

@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::flag::Args;
 use super::{cluster, output};
-use crate::names;
-use base::kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
 use base::retry::Attempts;
 use base::visible;
+use kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
+use model::names;
 
 /// Maximum lines queued for printing.
 const MAX_QUEUED_LINES: usize = 256;
@@ -410,8 +410,8 @@ fn instance(pod: &Value, container: &str) -> Option<String> {
 mod tests {
     use std::net::{TcpListener, TcpStream};
 
-    use base::kube::Config;
     use base::stop::Stop;
+    use kube::Config;
 
     use super::*;
 

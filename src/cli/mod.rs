@@ -10,8 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::names::VERSION;
 use base::{logger, sys, visible};
+use model::names::VERSION;
 
 mod cluster;
 mod flag;
@@ -238,7 +238,7 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     if error
         .chain()
         .filter_map(|cause| cause.downcast_ref())
-        .any(base::kube::Error::is_unreached)
+        .any(kube::Error::is_unreached)
     {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");
     }

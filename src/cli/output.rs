@@ -20,17 +20,20 @@ use serde_json::Value;
 
 use super::flag::Args;
 use crate::progress_view::{self, Board, ProgressOutput};
-use crate::report::markdown_text;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::visible::{self, Visible};
 use base::workflow::{self, CommandBreaker};
-use base::{clock, live, lock, logger, temp, yaml};
+use base::{clock, live, lock, logger, temp};
+use report::markdown_text;
 
 /// Values of `--output`.
 pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];
 /// Modules whose messages repeat the board; they still go to the run's log.
-const TOLD_BY_BOARD: &[&str] = &["sonobuoy::aggregator::store", "sonobuoy::pipeline::conduct"];
+const TOLD_BY_BOARD: &[&str] = &[
+    "sonobuoy_run::aggregator::store",
+    "sonobuoy::pipeline::conduct",
+];
 
 /// Standard output. Buffered by line only: wrap it in a `BufWriter` for large data.
 struct Stdout {
@@ -431,9 +434,11 @@ mod tests {
 
     #[test]
     fn modules_whose_messages_repeat_the_board_exist() {
+        const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
         for module in TOLD_BY_BOARD {
             let path = module
-                .replacen("sonobuoy", concat!(env!("CARGO_MANIFEST_DIR"), "/src"), 1)
+                .replacen("sonobuoy_run", &format!("{SOURCES}/run"), 1)
+                .replacen("sonobuoy", SOURCES, 1)
                 .replace("::", "/");
             let exists = [format!("{path}.rs"), format!("{path}/mod.rs")]
                 .iter()

@@ -10,12 +10,12 @@ use anyhow::Result;
 
 use super::flag::Args;
 use super::{cluster, output, run_args};
-use crate::query::{self, FailedQuery, Query, Redactor};
-use crate::{config, layout};
 use base::Joined as _;
 use base::at::At as _;
 use base::json::json;
 use base::sys;
+use model::{config, layout};
+use run::query::{self, FailedQuery, Query, Redactor};
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<()> {

@@ -10,14 +10,14 @@ use super::afterwards::{annotate, ending, is_annotated, limit, look};
 use super::flag::{Args, usage_error};
 use super::retrieve::{fetch, interrupted_transfer, unpack};
 use super::{cluster, containers, output};
-use crate::layout;
 use crate::remote::{Retrieval, seal};
-use crate::report::{
+use base::{near, temp};
+use model::layout;
+use model::verdict::{Exit, FailOn};
+use report::{
     self, Depth, Diff, FactTables, Look, Many, Objects, OpenedArchive, Report, TextOutput, View,
     ViewMode, write_json,
 };
-use crate::verdict::{Exit, FailOn};
-use base::{near, temp, yaml};
 
 /// The value of `--facts` for all facts, not only those in tables.
 const ALL: &str = "all";

@@ -12,13 +12,14 @@ use super::manifest::{checks, objects, read_given, skipped};
 use super::run_args::{Purpose, RunArgs};
 use super::wait::{DAY, StartedRun, Wait, conclude};
 use super::{doctor, load, local, output, table};
-use crate::plugin::focus::CERTIFIED;
+use crate::deploy;
 use crate::remote::seal::Authorities;
 use crate::remote::service::{self, Service};
 use crate::remote::state::StatusSource;
-use crate::{deploy, names};
-use base::kube::{Client, Object as _};
 use base::tls;
+use kube::{Client, Object as _};
+use model::names;
+use model::plugin::focus::CERTIFIED;
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<u8> {

@@ -13,22 +13,20 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::flag::{Args, invalid, usage_error};
 use super::{cluster, output};
-use crate::config;
 use crate::deploy::{Edit, Plan, PluginChange, Split};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
-use crate::image::lists::{ListSource, listed};
+use crate::image::lists::ListSource;
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
-use crate::names::{self, PLUGIN_CONFIG_DIR};
-use crate::plugin::focus::{self, CERTIFIED, FOCUS, Mode, PARALLEL, SKIP};
-use crate::plugin::{self, Definition, DriverKind, Installed, Loaded, builtin};
-use crate::report;
 use base::at::At as _;
 use base::json::json;
-use base::kube::{Method, Object as _, Request};
-use base::oci;
 use base::stop::Stop;
 use base::{Joined as _, near, pattern, small, sys};
+use kube::{Method, Object as _, Request};
+use model::config;
+use model::names::{self, PLUGIN_CONFIG_DIR};
+use model::plugin::focus::{self, CERTIFIED, FOCUS, Mode, PARALLEL, SKIP, listed_test};
+use model::plugin::{self, Definition, DriverKind, Installed, Loaded, builtin};
 
 /// The URL with the name of the newest build.
 const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
@@ -164,6 +162,9 @@ impl<'m> RunArgs<'m> {
             return Err(usage_error("--timeout is negative; 0 means no limit"));
         }
         redaction(args, &mut config)?;
+        if args.on("no-snapshot") {
+            config.resources = Some(Vec::new());
+        }
         check(&config, creates)?;
         Ok(Self {
             args,
@@ -433,7 +434,7 @@ impl<'m> RunArgs<'m> {
 }
 
 /// The error of a setting in the words of its flag.
-fn wrong_setting(id: &str, error: &base::yaml::Error) -> anyhow::Error {
+fn wrong_setting(id: &str, error: &yaml::Error) -> anyhow::Error {
     let setting = SETTINGS.iter().find(|(flag, _)| *flag == id);
     let path = setting.map_or_else(String::new, |(_, path)| path.replace('/', "."));
     match error.message.strip_prefix(&format!("`{path}`")) {
@@ -837,7 +838,7 @@ pub(super) fn tests(path: &str) -> Result<Vec<String>> {
     let lines = kit_or_list(path)?;
     let names = lines
         .iter()
-        .map(|line| listed(line).unwrap_or(line).trim().to_owned());
+        .map(|line| listed_test(line).unwrap_or(line).trim().to_owned());
     let names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
     ensure!(!names.is_empty(), "`{path}` lists no tests");
     Ok(names)

@@ -8,18 +8,18 @@ use anyhow::{Result, bail};
 
 use super::flag::{Args, interrupted, usage_error};
 use super::{cluster, output, run_args};
-use crate::names::VERSION;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
-use crate::remedies;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
-use crate::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
-use crate::verdict::RunEnd;
 use base::Joined as _;
 use base::json::{self, json};
 use base::stop::Stop;
 use base::visible;
 use client::protocol::Progress;
+use model::names::VERSION;
+use model::remedies;
+use model::status::{self, COMPLETE, FAILED, POST_PROCESSING, RUNNING, Run};
+use model::verdict::RunEnd;
 
 /// Maximum lines of messages, and bytes of each, so that the table stays on the screen.
 const MAX_NOTES: usize = 12;
@@ -436,7 +436,7 @@ fn cell(progress: Option<&Progress>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Entry;
+    use model::status::Entry;
 
     fn run() -> Run {
         let entry = |plugin: &str, node: &str, status: &str, result: &str| Entry {

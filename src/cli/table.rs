@@ -14,11 +14,11 @@ use super::flag::{
 use super::load::DEFAULT_ARCHIVE;
 use super::output::{FORMS, PROGRESS};
 use super::run_args::default_of;
-use crate::config::{IdentityMode, MAX_ATTEMPTS};
 use crate::doctor;
-use crate::names;
-use crate::plugin::{builtin, focus};
 use base::Joined as _;
+use model::config::{IdentityMode, MAX_ATTEMPTS};
+use model::names;
+use model::plugin::{builtin, focus};
 
 /// Advice for new users.
 const FIRST_STEPS: &str = "\
@@ -66,7 +66,7 @@ const OF_WAIT: [&str; 8] = [
 
 /// The flags of `run` that a run on this machine honours; every other one needs a cluster, and is
 /// rejected.
-const OF_LOCAL: [&str; 27] = [
+const OF_LOCAL: [&str; 28] = [
     "local",
     "local-nodes",
     "plugin",
@@ -80,6 +80,7 @@ const OF_LOCAL: [&str; 27] = [
     "timeout",
     "redact",
     "no-redact",
+    "no-snapshot",
     "wait",
     "wait-output",
     "output",
@@ -795,7 +796,7 @@ fn run_images() -> [Arg; 9] {
     ]
 }
 
-fn the_run(creates: bool) -> [Arg; 18] {
+fn the_run(creates: bool) -> [Arg; 19] {
     let [redact, no_redact] = redaction().map(|arg| arg.conflicts_with("file"));
     let (rbac_default, harden) = if creates {
         ("Detect", "on")
@@ -855,6 +856,11 @@ fn the_run(creates: bool) -> [Arg; 18] {
         .default_value(harden),
         redact,
         no_redact,
+        switch(
+            "--no-snapshot",
+            "Take no snapshot of the cluster, and do without the permission to read it",
+        )
+        .conflicts_with("file"),
         text(
             "--results-pvc NAME",
             "Volume claim for the results, so that they survive the loss of a node",

@@ -13,8 +13,8 @@ use clap::{Arg, Command};
 
 use super::flag::usage_error;
 use super::table::{self, name};
-use crate::plugin::builtin;
 use base::near::{self, asked};
+use model::plugin::builtin;
 
 /// Commands of other programs, with the equivalent here.
 const COMMANDS: &[(&str, &str)] = &[

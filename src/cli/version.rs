@@ -2,8 +2,8 @@
 
 use super::flag::Args;
 use super::{cluster, output};
-use crate::names::VERSION;
 use base::json::json;
+use model::names::VERSION;
 
 /// The oldest and the newest version of Kubernetes that a run accepts without a warning.
 const KUBERNETES: [&str; 2] = ["1.17.0", "1.99.99"];
@@ -50,5 +50,5 @@ fn platform() -> String {
         "macos" => "darwin",
         other => other,
     };
-    format!("{system}/{}", base::oci::architecture())
+    format!("{system}/{}", oci::architecture())
 }

@@ -15,12 +15,12 @@ use crate::deploy;
 use crate::progress_view::{self, About, Board, ProgressOutput};
 use crate::remote::seal::Authorities;
 use crate::remote::state::{RunState, StatusSource};
-use crate::status::Run;
-use crate::verdict::RunEnd;
 use base::Joined as _;
-use base::kube::Resource;
 use base::stop::Stop;
 use base::{clock, sys};
+use kube::Resource;
+use model::status::Run;
+use model::verdict::RunEnd;
 
 /// The timeout of a bare `--wait`.
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -330,7 +330,7 @@ impl<'a> Follower<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Entry;
+    use model::status::Entry;
 
     fn wait(limit: Duration) -> Wait {
         Wait {

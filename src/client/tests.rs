@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::*;
-use base::http::{Request, Response, Server};
-use sonobuoy::outside::{Authority, server_config};
+use http::{Request, Response, Server};
+use run::backplane::{Authority, server_config};
 
 /// Properties of one request.
 #[derive(Debug, Default, PartialEq)]

@@ -12,11 +12,9 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
 use crate::remote::state;
-use crate::{names, status};
-use base::kube::{
-    self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector,
-};
-use base::{Joined as _, logger, visible, yaml};
+use base::{Joined as _, logger, visible};
+use kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
+use model::{names, status};
 
 /// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] = [
@@ -248,7 +246,7 @@ impl<'a> Creation<'a> {
         for object in rest {
             match self.try_one(object) {
                 Err(error) if error.is_not_found() && self.has_role_of(object) => {
-                    postponed.push(object)
+                    postponed.push(object);
                 }
                 outcome => self.report(object, outcome)?,
             }

@@ -6,10 +6,10 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::names;
-use crate::plugin::{self, Permissions};
-use base::kube::{Client, Error, Object as _, Resource, Selector};
 use base::visible;
+use kube::{Client, Error, Object as _, Resource, Selector};
+use model::names;
+use model::plugin::{self, Permissions};
 
 /// The account of a plugin, and what its definition says that it needs.
 struct RestrictedAccount {
@@ -135,10 +135,9 @@ impl RestrictedAccount {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api_server::{ApiServer, Fault};
     use base::json::json;
-    use base::kube;
     use base::stop::Stop;
+    use fake_api_server::{ApiServer, Fault};
 
     const CLUSTER: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
     const LOCAL: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/ns/rolebindings";

@@ -12,12 +12,12 @@ use anyhow::{Context as _, Result, bail};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 
-use crate::names;
 use base::json::json;
-use base::kube::{Client, Object as _, Resource, Selector};
-use base::oci::Reference;
 use base::stop::Stop;
 use base::{Joined as _, visible};
+use kube::{Client, Object as _, Resource, Selector};
+use model::names;
+use oci::Reference;
 
 /// Bytes of the archive per ConfigMap, which holds at most one MiB.
 const PART_BYTES: usize = 700 << 10;

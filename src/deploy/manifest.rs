@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::Plan;
 use super::rights::{RunAccounts, is_original};
-use crate::config;
-use crate::names::{
+use base::json::{self, json};
+use model::config;
+use model::names::{
     self, AGGREGATOR, CONFIG_MAP, LABEL_ALL, LABEL_PART, PLUGINS_MAP, SONOBUOY, UPLOAD_DIR,
     UPLOAD_KEY, UPLOAD_SECRET,
 };
-use crate::plugin::{self, RESERVED};
-use base::json::{self, json};
+use model::plugin::{self, RESERVED};
 
 /// Secret with the private key for the e2e tests.
 pub(crate) const SSH_KEY: &str = "ssh-key";

@@ -20,14 +20,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::names::{self, env};
-use crate::nodes::Choice;
-use crate::plugin::{self, Definition, RESERVED, builtin};
 use crate::remote::service;
-use crate::{config, layout};
+use base::Joined as _;
 use base::json::{self, json};
-use base::kube::Object as _;
-use base::{Joined as _, yaml};
+use kube::Object as _;
+use model::names::{self, env};
+use model::nodes::Choice;
+use model::plugin::{self, Definition, RESERVED, builtin};
+use model::{config, layout};
 use rights::is_original;
 
 pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};

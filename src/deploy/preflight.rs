@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use super::apply::{Refused, being_deleted, refusals, resolve};
 use super::references::Reference;
-use crate::nodes::{self, Choice};
-use base::kube::{Client, Error, Object as _, Resource, Selector};
+use kube::{Client, Error, Object as _, Resource, Selector};
+use model::nodes::{self, Choice};
 
 /// Oldest supported version.
 const OLDEST: [u64; 3] = [1, 17, 0];

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::driver::refusal;
-use crate::names::{bare, claim};
 use crate::remote::state::{RunState, find, kept};
-use crate::status;
 use base::Joined as _;
 use base::json::json;
-use base::kube::{Client, Object as _, Resource, Selector};
+use kube::{Client, Object as _, Resource, Selector};
+use model::names::{bare, claim};
+use model::status;
+use run::driver::refusal;
 
 /// Time for the server to remove the lost pod.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(60);

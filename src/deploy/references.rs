@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::planned;
-use crate::{driver, names};
-use base::kube::{Object as _, Resource};
+use kube::{Object as _, Resource};
+use model::names;
+use run::driver;
 
 /// Account and config map that controllers create in every namespace.
 const IN_EVERY_NAMESPACE: [(&str, &str); 2] = [

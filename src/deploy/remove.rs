@@ -4,7 +4,8 @@
 //! so the decision uses the run's objects: its settings grant all permissions, so that it creates a
 //! namespace; its oldest object is about as old as the namespace; and the same program created
 //! both, according to the server. In any other namespace, only the objects of the run are deleted.
-//! Waiting uses watches; one thread ends them at the time limit.
+//! Nobody reads the results of a removed run, so its pods get little time to end. Waiting uses
+//! watches; one thread ends them at the time limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -14,9 +15,10 @@ use serde_json::Value;
 
 use super::apply::delays;
 use super::manifest;
-use crate::names::{self, SELECTOR};
-use base::kube::{Client, Error, Event, Object, Request, Resource, Selector};
-use base::{Joined as _, clock, logger, yaml};
+use base::{Joined as _, clock, logger};
+use kube::{Client, Error, Event, Object, Request, Resource, Selector};
+use model::names::{self, SELECTOR};
+use run::driver::POD_GRACE;
 
 /// Kind of namespaces in the log.
 const NAMESPACE: &str = "namespace";
@@ -24,7 +26,6 @@ const NAMESPACE: &str = "namespace";
 const E2E: &str = "e2e-framework,e2e-run";
 /// Maximum time between the creation of a namespace and of the run's objects in it.
 const AT_ONCE: Duration = Duration::from_secs(120);
-
 /// Scope of a removal.
 pub(crate) struct Removal {
     /// Namespace of the run.
@@ -91,6 +92,9 @@ impl Removal {
             log::warn!("{}", self.why_kept(&run));
             work.empty(&run);
         } else {
+            if !run.is_absent {
+                work.end_pods(&self.namespace);
+            }
             let epilogue = format!("Namespace \"{}\" has been deleted", self.namespace);
             work.namespace(&self.namespace, self.unless_nothing(&run, &epilogue));
         }
@@ -192,6 +196,16 @@ impl RemovalInProgress<'_> {
         );
     }
 
+    /// Ends the pods of the run before their namespace is deleted, which would give them the time
+    /// in their specs.
+    fn end_pods(&self, namespace: &str) {
+        let selector = Selector::labels(SELECTOR);
+        let request = Request::delete_collection(&Resource::PODS, namespace, &selector);
+        if let Err(error) = self.client.send(&self.dry(request.grace_period(POD_GRACE))) {
+            log::debug!("the pods end with their namespace: {error}");
+        }
+    }
+
     fn await_end(
         &mut self,
         resource: Resource,
@@ -214,10 +228,11 @@ impl RemovalInProgress<'_> {
         let Removal {
             namespace, rbac, ..
         } = self.removal;
-        // First the objects that start pods, last those that pods use.
+        // First the pods, since the deletion of a DaemonSet would give its pods the time in their
+        // specs; one that its controller replaces meanwhile is deleted with it. Last what pods use.
         for resource in [
-            Resource::DAEMON_SETS,
             Resource::PODS,
+            Resource::DAEMON_SETS,
             Resource::CONFIG_MAPS,
             Resource::SECRETS,
             Resource::ROLE_BINDINGS,
@@ -267,7 +282,10 @@ impl RemovalInProgress<'_> {
                     .map(|object| object.name().to_owned())
                     .collect();
                 if !found.is_empty() {
-                    let request = Request::delete_collection(resource, namespace, &selector);
+                    let mut request = Request::delete_collection(resource, namespace, &selector);
+                    if *resource == Resource::PODS {
+                        request = request.grace_period(POD_GRACE);
+                    }
                     self.client.send(&self.dry(request))?;
                 }
                 Ok(!found.is_empty())

@@ -2,10 +2,10 @@
 //! deletion.
 
 use super::*;
-use crate::api_server::{ApiServer, Fault};
 use base::json::json;
-use base::kube::Config;
 use base::stop::Stop;
+use fake_api_server::{ApiServer, Fault};
+use kube::Config;
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -103,6 +103,36 @@ fn run_is_deleted_with_its_namespace_alone() {
         .unwrap()
         .wait(&client(&api), LIMIT, &mut |_| {})
         .unwrap();
+}
+
+#[test]
+fn pods_get_little_time_to_end_with_and_without_their_namespace() {
+    for (age, namespace_remains) in [(1, false), (86_400, true)] {
+        let api = ApiServer::start();
+        run(&api, "one", age, "clusterAdmin");
+        let pod = "/api/v1/namespaces/one/pods/sonobuoy";
+        api.merge(pod, &json!({"spec": {"terminationGracePeriodSeconds": 30}}));
+        removal("one").issue(&client(&api)).unwrap();
+        let graces: Vec<_> = api
+            .deletions("/api/v1/namespaces/one/pods")
+            .iter()
+            .map(|options| options["gracePeriodSeconds"].clone())
+            .collect();
+        assert_eq!(graces, [2], "{age}");
+        assert_eq!(
+            api.get("/api/v1/namespaces/one").is_some(),
+            namespace_remains
+        );
+    }
+}
+
+#[test]
+fn namespace_is_deleted_although_its_pods_may_not_be() {
+    let api = ApiServer::start();
+    run(&api, "one", 1, "clusterAdmin");
+    api.forbid("deletecollection", "pods");
+    removal("one").issue(&client(&api)).unwrap();
+    assert!(api.get("/api/v1/namespaces/one").is_none());
 }
 
 #[test]
@@ -254,7 +284,7 @@ fn hanging_namespace_is_reported_with_its_finalizers() {
     let mut seen = Vec::new();
     let error = left
         .wait(&client, Duration::from_millis(300), &mut |state| {
-            seen.push(state.to_owned())
+            seen.push(state.to_owned());
         })
         .unwrap_err();
     let says = "namespace stuck: stuck is Terminating, 1 pod remains, held by the finalizer \

@@ -9,11 +9,11 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::Plan;
-use crate::config;
-use crate::names::{self, AGGREGATOR_ACCOUNT, LABEL_ALL, SONOBUOY};
-use crate::plugin::{Definition, Permissions};
 use base::json::json;
-use base::oci::Reference;
+use model::config;
+use model::names::{self, AGGREGATOR_ACCOUNT, LABEL_ALL, SONOBUOY};
+use model::plugin::{Definition, Permissions};
+use oci::Reference;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// The original's verbs of a reader.
@@ -295,12 +295,24 @@ impl<'a> RunAccounts<'a> {
     /// Rules of the aggregator: reads everything for the snapshot, including logs of pods and, if
     /// the snapshot includes nodes, the settings and health of kubelets through their proxy,
     /// which is control over each kubelet; reviews tokens, creates and deletes the plugins'
-    /// objects, and writes its status to its pod.
+    /// objects, and writes its status to its pod. Without a snapshot, it reads only the nodes and
+    /// what its own objects consist of.
     fn of_aggregator(&self) -> Vec<Value> {
         let name = AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
         let logs = || rule("", "pods/log", &["get"]);
-        let mut own: Vec<_> = read_rules().chain([logs()]).collect();
+        let mut own = Vec::from([logs()]);
+        if self.run.takes_snapshot() {
+            own.extend(read_rules());
+        } else {
+            own.extend([
+                rule("", "pods", &READ),
+                rule("apps", "daemonsets", &["get"]),
+                rule("", "secrets", &["get"]),
+                rule("", "configmaps", &["get"]),
+                rule("", "events", &["list"]),
+            ]);
+        }
         own.extend([
             rule(
                 "",
@@ -318,12 +330,12 @@ impl<'a> RunAccounts<'a> {
         ]);
         let mut cluster = Vec::new();
         if self.level != Level::NamespaceAdmin {
-            cluster.extend(read_rules());
-            cluster.extend([
-                logs(),
-                urls(),
-                rule("authentication.k8s.io", "tokenreviews", &["create"]),
-            ]);
+            if self.run.takes_snapshot() {
+                cluster.extend(read_rules().chain([logs(), urls()]));
+            } else {
+                cluster.push(rule("", "nodes", &READ));
+            }
+            cluster.push(rule("authentication.k8s.io", "tokenreviews", &["create"]));
             if self.queries_kubelets() {
                 cluster.push(rule("", "nodes/proxy", &["get"]));
             }
@@ -433,7 +445,7 @@ pub(super) fn is_original(image: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::DriverKind;
+    use model::plugin::DriverKind;
 
     /// Accounts, and each role's name and rules, of a run with these plugins.
     fn made(
@@ -663,6 +675,37 @@ mod tests {
         assert!(allow(&all, "get", "", "pods/log") && allow(&some, "get", "", "pods/log"));
         assert!(allow(&all, "get", "", "nodes/proxy") && !allow(&some, "get", "", "nodes/proxy"));
         assert!(!allow(&all, "create", "", "nodes/proxy"));
+    }
+
+    #[test]
+    fn aggregator_without_snapshot_reads_only_nodes_and_its_own_objects() {
+        for level in ["clusterAdmin", "clusterRead", "namespaceAdmin"] {
+            let run = config::Run {
+                resources: Some(Vec::new()),
+                aggregator_permissions: level.into(),
+                ..config::Run::standard()
+            };
+            let plan = Plan {
+                run,
+                harden: true,
+                ..Plan::default()
+            };
+            let roles = RunAccounts::new(&plan, &[]).unwrap().roles();
+            let rules = |kind: &str| {
+                let role = roles.iter().find(|role| role["kind"] == kind);
+                role.map_or("[]".into(), |role| role["rules"].to_string())
+            };
+            let (cluster, own) = (rules("ClusterRole"), rules("Role"));
+            let has_cluster_role = level != "namespaceAdmin";
+            assert_eq!(allow(&cluster, "watch", "", "nodes"), has_cluster_role);
+            for kind in ["pods", "pods/log", "secrets", "configmaps", "nodes/proxy"] {
+                for verb in READ {
+                    assert!(!allow(&cluster, verb, "", kind), "{level}: {verb} {kind}");
+                }
+            }
+            assert!(allow(&own, "watch", "", "pods") && allow(&own, "get", "", "configmaps"));
+            assert!(!allow(&own, "list", "", "secrets") && !allow(&own, "list", "", "services"));
+        }
     }
 
     #[test]

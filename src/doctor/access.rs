@@ -7,10 +7,10 @@ use super::Subject;
 use super::finding::Severity::{self, Fails, Warns};
 use super::finding::{Check, CheckFinding};
 use super::trial_namespace::TrialNamespace;
-use crate::backplane::not_after;
 use crate::deploy::{Preflight, Refused, Trial, foreign_bindings};
-use base::kube::{Client, Error, Resource, Stage};
 use base::{Joined as _, clock};
+use kube::{Client, Error, Resource, Stage};
+use run::backplane::not_after;
 
 /// Remaining validity below which a certificate is reported.
 const ENDS_SOON: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -139,7 +139,7 @@ pub(super) fn rights(
                 missing.push((severity, right, cause));
             }
             Err(error) => {
-                rights.skipped = Some(format!("the server does not tell rights: {error}"))
+                rights.skipped = Some(format!("the server does not tell rights: {error}"));
             }
         }
     }

@@ -15,16 +15,16 @@ use serde_json::Value;
 use super::Subject;
 use super::finding::Check;
 use super::trial_namespace::{TrialNamespace, pin};
-use crate::backplane::{Authority, server_config};
-use crate::config::Grace;
 use crate::deploy;
-use crate::driver::{self, PodVerdict};
-use crate::item::{self, Item};
-use crate::names::{self, env};
-use base::http::{Response, Server};
 use base::json::json;
-use base::kube::{Client, Error, Object as _, Resource};
 use base::stop::Stop;
+use http::{Response, Server};
+use kube::{Client, Error, Object as _, Resource};
+use model::config::Grace;
+use model::item::{self, Item};
+use model::names::{self, env};
+use run::backplane::{Authority, server_config};
+use run::driver::{self, PodVerdict};
 
 /// Time for pod start, image pull and result.
 const POD_TIMEOUT: Duration = Duration::from_secs(30);

@@ -9,10 +9,10 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::remedies::{self, Causes, ReportedFailure};
 use base::json::json;
 use base::xml::escape;
 use base::{Joined as _, visible};
+use model::remedies::{self, Causes, ReportedFailure};
 
 /// Values of `--format`.
 pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];

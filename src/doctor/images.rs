@@ -17,11 +17,11 @@ use super::finding::{Check, Severity};
 use super::trial_namespace::{TrialNamespace, pin};
 use super::{Nodes, Subject};
 use crate::image::{images_of, verify};
-use crate::remedies::ImageUser;
-use crate::{config, names, remedies};
+use base::Joined as _;
 use base::json::json;
-use base::kube::{Client, Object as _, Resource};
-use base::{Joined as _, oci};
+use kube::{Client, Object as _, Resource};
+use model::remedies::ImageUser;
+use model::{config, names, remedies};
 
 /// Short timeout, since a registry may be unreachable from here.
 const REGISTRY_TIMEOUT: Duration = Duration::from_secs(4);

@@ -17,9 +17,10 @@ use anyhow::Result;
 use serde_json::Value;
 
 use crate::deploy::{self, Preflight};
-use crate::plugin::Definition;
-use crate::{config, driver, names};
-use base::kube::{Client, Object as _, Resource};
+use kube::{Client, Object as _, Resource};
+use model::plugin::Definition;
+use model::{config, names};
+use run::driver;
 
 use trial_namespace::TrialNamespace;
 

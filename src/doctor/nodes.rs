@@ -7,10 +7,10 @@ use serde_json::Value;
 use super::Subject;
 use super::finding::Check;
 use crate::deploy::load::images;
-use crate::driver;
-use crate::plugin::{DriverKind, default_spec};
 use base::Joined as _;
-use base::kube::{Client, Error, Object as _, Resource, Selector};
+use kube::{Client, Error, Object as _, Resource, Selector};
+use model::plugin::{DriverKind, default_spec};
+use run::driver;
 
 /// Conditions that make a kubelet refuse or evict pods, and the scarce resource.
 const PRESSURES: [(&str, &str, &str); 3] = [
@@ -300,7 +300,7 @@ mod tests {
         let objects = [
             json!({"kind": "Pod", "metadata": {"labels": {"sonobuoy-component": "aggregator"}}, "spec": {}}),
         ];
-        let plugin = crate::plugin::Definition::new("logs", DriverKind::DaemonSet, json!({}));
+        let plugin = model::plugin::Definition::new("logs", DriverKind::DaemonSet, json!({}));
         let subject = Subject {
             objects: &objects,
             namespace: "n",

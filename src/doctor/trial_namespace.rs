@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::deploy::StandIn;
-use crate::names::{DOCTOR, LABEL_ALL, LABEL_PART, SONOBUOY};
 use base::json::json;
-use base::kube::{Client, Error, Event, Request, Resource, Selector};
 use base::stop::Stop;
+use kube::{Client, Error, Event, Request, Resource, Selector};
+use model::names::{DOCTOR, LABEL_ALL, LABEL_PART, SONOBUOY};
 
 /// Time limit of a request during cleanup.
 const CLEARING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,7 +39,7 @@ impl TrialNamespace {
         existing: Option<&str>,
         labels: Value,
     ) -> Result<Self, Error> {
-        let id = crate::config::new_uuid()
+        let id = model::config::new_uuid()
             .chars()
             .filter(char::is_ascii_alphanumeric)
             .take(8)

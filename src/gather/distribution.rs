@@ -313,8 +313,8 @@ mod tests {
             ],
             ["Debian", "12.11", "12", "bookworm", "Debian", "Debian"],
         );
-        let ubuntu = "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\nID=ubuntu\\
-                      nID_LIKE=debian\n";
+        let ubuntu = "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nVERSION_CODENAME=jammy\nID=ubuntu\n\
+                      ID_LIKE=debian\n";
         check(
             "ubuntu",
             &[

@@ -48,7 +48,7 @@ const PROGRAMS: &[&str] = &[
 const INSIDE: &str = "inside";
 
 /// Which part of the log to read.
-pub(crate) struct LogQuery {
+pub struct LogQuery {
     /// Start of the range: minutes before now, or a time in `journalctl`'s notation, such as a
     /// date, `yesterday`, `-2h`.
     pub since: String,
@@ -88,7 +88,7 @@ const FILES: &str = "/var/log and the kernel's messages, since there is no journ
 
 /// Passes every entry of the log to `take`: a JSON object and a newline, a long one in several
 /// pieces. Stops when `take` returns false. Returns the source of the lines.
-pub(crate) fn read(
+pub fn read(
     node: &NodeFiles,
     wanted: &LogQuery,
     take: &mut dyn FnMut(&[u8]) -> Result<bool>,
@@ -188,7 +188,7 @@ pub(super) fn command(node: &NodeFiles, program: &str) -> Command {
 }
 
 /// Executes `program` below `root`; returns only on failure.
-pub(crate) fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
+pub fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
     let shown = root.display();
     rustix::process::chroot(root)
         .with_context(|| format!("cannot make `{shown}` the root; that needs CAP_SYS_CHROOT"))?;

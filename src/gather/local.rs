@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value};
 
 use super::{NodeFiles, journal};
-use crate::names::env;
 use base::json::json;
-use base::kube::Object as _;
 use base::sys;
+use kube::Object as _;
+use model::names::env;
 
 /// Folder of facts on a node.
 const FOLDER: &str = "/etc/ansible/facts.d";

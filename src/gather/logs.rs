@@ -17,12 +17,12 @@ use serde_json::{Map, Value};
 
 use super::journal::{self, LogQuery};
 use super::{NodeFiles, Outbox};
-use crate::item::{FAILED, FAILURE, Item, LINK, PASSED, REMEDY};
-use crate::layout::LOG_SUMMARY;
 use base::at::At as _;
+use base::clock;
 use base::json::json;
 use base::temp::NewFile;
-use base::{clock, yaml};
+use model::item::{FAILED, FAILURE, Item, LINK, PASSED, REMEDY};
+use model::layout::LOG_SUMMARY;
 
 /// The original plugin's name for the log.
 const NAME: &str = "systemd_logs";
@@ -32,7 +32,7 @@ const FOLDER: &str = "systemd-logs";
 
 /// How to store the log.
 #[derive(Default)]
-pub(crate) struct LogFormat {
+pub struct LogFormat {
     /// Compressed on the fly.
     pub gzip: bool,
     /// With a summary.
@@ -45,7 +45,7 @@ pub(crate) struct LogFormat {
 ///
 /// A plain log is the same file as the original plugin's. A compressed log, or one with a summary,
 /// is in a folder: the aggregator takes a bare `.gz` for an archive and would reject it.
-pub(crate) fn keep(
+pub fn keep(
     node: Result<NodeFiles>,
     wanted: &LogQuery,
     form: &LogFormat,
@@ -82,7 +82,7 @@ pub(crate) fn keep(
 }
 
 /// Reads the log as long as `store` takes it, and counts the problems in what it took, if `counts`.
-pub(crate) fn summarise(
+pub fn summarise(
     node: Result<NodeFiles>,
     wanted: &LogQuery,
     counts: bool,
@@ -100,7 +100,7 @@ pub(crate) fn summarise(
 }
 
 /// A result in the `manual` format, with the fields of each item in reading order.
-pub(crate) fn text(item: &Item) -> String {
+pub fn text(item: &Item) -> String {
     let mut out = format!(
         "name: {}\nstatus: {}\n",
         yaml::key_text(&item.name),
@@ -171,7 +171,7 @@ fn write(
 }
 
 /// Parses `500M`, `2Gi`, `1000000` as bytes, with powers of 1024.
-pub(crate) fn size(text: &str) -> Option<u64> {
+pub fn size(text: &str) -> Option<u64> {
     let (amount, unit) = text.split_at(
         text.find(|c: char| !c.is_ascii_digit())
             .unwrap_or(text.len()),
@@ -488,7 +488,7 @@ impl LogSummary {
 }
 
 /// The result without any log.
-pub(crate) fn no_log(error: &anyhow::Error) -> Item {
+pub fn no_log(error: &anyhow::Error) -> Item {
     let why = format!("{error:#}");
     let remedy = super::remedy(&why);
     Item::new("log-summary", FAILED)

@@ -22,7 +22,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 const MAX_LINKS: usize = 40;
 
 /// A node's file system, at `/` or below the folder where a container has it mounted.
-pub(crate) struct NodeFiles {
+pub struct NodeFiles {
     /// Its `/`, as seen by this process.
     pub root: PathBuf,
     /// Whether it is the system of this process, so that system calls describe it, too.
@@ -34,7 +34,7 @@ pub(crate) struct NodeFiles {
 
 impl NodeFiles {
     /// The node below `root`; an error if that is not the root of a system.
-    pub(crate) fn open(root: &Path) -> Result<Self> {
+    pub fn open(root: &Path) -> Result<Self> {
         let shown = root.display();
         let root = root
             .canonicalize()
@@ -63,7 +63,7 @@ impl NodeFiles {
 
     /// The trimmed text of a file; `None` if it is empty or does not exist. Records a file that
     /// exists but cannot be read.
-    pub(crate) fn text(&self, path: &str) -> Option<String> {
+    pub fn text(&self, path: &str) -> Option<String> {
         let bytes = self.bytes(path)?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim_matches(['\0', ' ', '\n', '\t', '\r']);
@@ -71,17 +71,17 @@ impl NodeFiles {
     }
 
     /// The first text of several files.
-    pub(crate) fn first(&self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Option<String> {
+    pub fn first(&self, paths: impl IntoIterator<Item = impl AsRef<str>>) -> Option<String> {
         paths.into_iter().find_map(|path| self.text(path.as_ref()))
     }
 
     /// The word in brackets, by which the kernel marks the chosen one of several.
-    pub(crate) fn chosen(&self, path: &str) -> Option<String> {
+    pub fn chosen(&self, path: &str) -> Option<String> {
         between(&self.text(path)?, '[', ']').map(str::to_owned)
     }
 
     /// The number with which a file begins.
-    pub(crate) fn number(&self, path: &str) -> Option<u64> {
+    pub fn number(&self, path: &str) -> Option<u64> {
         self.text(path)?
             .split(|c: char| !c.is_ascii_digit())
             .next()?
@@ -90,7 +90,7 @@ impl NodeFiles {
     }
 
     /// The content of a file.
-    pub(crate) fn bytes(&self, path: &str) -> Option<Vec<u8>> {
+    pub fn bytes(&self, path: &str) -> Option<Vec<u8>> {
         // Opening a pipe or device in place of a file would block forever.
         self.resolve(path, true)
             .and_then(|path| small::read_regular(&path, MAX_FILE_BYTES))
@@ -99,7 +99,7 @@ impl NodeFiles {
     }
 
     /// The names in a folder, sorted; empty if it does not exist.
-    pub(crate) fn list(&self, path: &str) -> Vec<String> {
+    pub fn list(&self, path: &str) -> Vec<String> {
         let mut names: Vec<String> = self
             .resolve(path, true)
             .and_then(fs::read_dir)
@@ -113,32 +113,32 @@ impl NodeFiles {
     }
 
     /// The target of a link, unresolved; `None` if it is not a link.
-    pub(crate) fn link(&self, path: &str) -> Option<PathBuf> {
+    pub fn link(&self, path: &str) -> Option<PathBuf> {
         fs::read_link(self.resolve(path, false).ok()?).ok()
     }
 
     /// The last component of a link's target, which is what matters in `/sys` and `/dev/disk`.
-    pub(crate) fn link_name(&self, path: &str) -> Option<String> {
+    pub fn link_name(&self, path: &str) -> Option<String> {
         Some(self.link(path)?.file_name()?.to_string_lossy().into_owned())
     }
 
     /// Whether a file or folder exists.
-    pub(crate) fn exists(&self, path: &str) -> bool {
+    pub fn exists(&self, path: &str) -> bool {
         self.resolve(path, true).is_ok_and(|path| path.exists())
     }
 
     /// Records a path that could not be read, and the reason.
-    pub(crate) fn note(&self, path: &str, why: impl Into<String>) {
+    pub fn note(&self, path: &str, why: impl Into<String>) {
         self.unread.borrow_mut().insert(path.to_owned(), why.into());
     }
 
     /// Unreadable paths so far, and the reasons.
-    pub(crate) fn unread(&self) -> BTreeMap<String, String> {
+    pub fn unread(&self) -> BTreeMap<String, String> {
         self.unread.borrow().clone()
     }
 
     /// The path of a node's file for this process; follows links only inside the root.
-    pub(crate) fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
+    pub fn resolve(&self, path: &str, follow_last: bool) -> io::Result<PathBuf> {
         if self.root == Path::new("/") && follow_last {
             return Ok(path.into());
         }
@@ -198,21 +198,27 @@ fn components(path: &Path) -> Vec<OsString> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+pub mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
 
     /// A folder for one test, removed at its end.
-    pub(crate) struct Scratch(pub base::temp::Folder);
+    pub struct Scratch(pub base::temp::Folder);
+
+    impl Default for Scratch {
+        fn default() -> Self {
+            Self::new()
+        }
+    }
 
     impl Scratch {
-        pub(crate) fn new() -> Self {
+        pub fn new() -> Self {
             Self(base::temp::Folder::new().unwrap())
         }
 
         /// A node with the given files.
-        pub(crate) fn node(files: &[(&str, &str)]) -> (Self, NodeFiles) {
+        pub fn node(files: &[(&str, &str)]) -> (Self, NodeFiles) {
             let scratch = Self::new();
             fs::create_dir_all(scratch.0.join("etc")).unwrap();
             for (path, text) in files {

@@ -20,16 +20,16 @@ use serde_json::Value;
 use ureq::http::Uri;
 
 use super::network;
-use crate::item::{FAILED, Item, PASSED, REMEDY, SKIPPED};
-use crate::names::env;
-use crate::remedies;
 use base::at::At as _;
 use base::clock;
 use base::json::{self, json};
-use base::kube::{self, Identity, Method, Object as _, Trust, client_config};
 use base::stop::Stop;
 use base::sys::variable;
 use client::Clock;
+use kube::{self, Identity, Method, Object as _, Trust, client_config};
+use model::item::{FAILED, Item, PASSED, REMEDY, SKIPPED};
+use model::names::env;
+use model::remedies;
 
 /// Timeout of one attempt at one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -61,7 +61,7 @@ type Place = (String, u16);
 
 /// The destinations of the legs, as far as this process knows them.
 #[derive(Default)]
-pub(crate) struct Destinations {
+pub struct Destinations {
     api: Option<Place>,
     aggregator: Option<Place>,
     /// The run's authority and this worker's identity, if available.
@@ -76,7 +76,7 @@ pub(crate) struct Destinations {
 
 /// Offset of this machine's clock from another one.
 #[derive(Serialize)]
-pub(crate) struct Skew {
+pub struct Skew {
     /// Seconds ahead.
     seconds: f64,
     /// Margin of error.
@@ -87,7 +87,7 @@ pub(crate) struct Skew {
 
 impl Destinations {
     /// Reads a pod's environment and files.
-    pub(crate) fn read() -> Self {
+    pub fn read() -> Self {
         let port = variable("KUBERNETES_SERVICE_PORT")
             .and_then(|port| port.parse().ok())
             .unwrap_or(443);
@@ -107,7 +107,7 @@ impl Destinations {
 
     /// Compares this machine's clock with the aggregator's through the pod's worker, else with the
     /// API server's.
-    pub(crate) fn skew(&self) -> Result<Option<Skew>> {
+    pub fn skew(&self) -> Result<Option<Skew>> {
         let skew = self.ask_worker();
         if skew.is_some() || self.api.is_none() {
             return Ok(skew);
@@ -137,7 +137,7 @@ impl Destinations {
 
     /// The cluster's record of this node's kubelet, container runtime and system versions, if a
     /// service account is mounted.
-    pub(crate) fn node_info(&self) -> Result<Value> {
+    pub fn node_info(&self) -> Result<Value> {
         let has_account = self.api.is_some() && Path::new(TOKEN).exists();
         let Some(node) = self.node.as_ref().filter(|_| has_account) else {
             return Ok(Value::Null);
@@ -182,7 +182,7 @@ fn proof() -> Option<(Trust, Identity)> {
 type Probe = fn(&Destinations, &mut Item) -> Result<Option<Skew>>;
 
 /// Tries all legs concurrently, so that blocked ones cost a single timeout.
-pub(crate) fn network(around: &Destinations) -> Item {
+pub fn network(around: &Destinations) -> Item {
     let legs: [(&str, Probe); 3] = [("dns", dns), ("api", api), ("aggregator", aggregator)];
     let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
         let threads = legs.map(|(name, probe)| {

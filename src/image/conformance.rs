@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::lists::{image_names, listed};
+use super::lists::image_names;
 use base::at::At as _;
-use base::oci::{Client, Reference, Store, Stored};
 use base::sys;
 use base::temp;
+use model::plugin::focus::listed_test;
+use oci::{Client, Reference, Store, Stored};
 
 /// Path of the program in the image.
 const PROGRAM: &str = "usr/local/bin/e2e.test";
@@ -93,7 +94,7 @@ impl Tests {
         let mut names: Vec<String> = self
             .ask("--list-tests", &[])?
             .lines()
-            .filter_map(listed)
+            .filter_map(listed_test)
             .map(str::to_owned)
             .collect();
         names.sort();

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::all_registries;
 use base::archive::{Kind, Limits, Reader};
 use base::at::At as _;
-use base::oci::Beside;
+use oci::Beside;
 
 /// Description of the kit, its first file.
 const ABOUT: &str = "kit.json";
@@ -153,7 +153,7 @@ pub(crate) fn is_never_pulled(image: &str) -> bool {
 /// The file for `--e2e-repo-config` that makes the tests use `registry`.
 pub(crate) fn repositories(registry: &str) -> String {
     let registry = registry.trim_end_matches('/');
-    base::yaml::write(&all_registries().map(|(key, _)| (key, registry)).collect())
+    yaml::write(&all_registries().map(|(key, _)| (key, registry)).collect())
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use ureq::http::StatusCode;
 use super::release;
 use base::at::At as _;
 use base::fetch::fetch;
-use base::oci::Reference;
 use base::small;
+use oci::Reference;
 
 /// Maximum unpacked bytes of a list; a real one has about 1 MiB.
 const MAX_LIST_BYTES: u64 = 64 << 20;
@@ -35,12 +35,6 @@ pub(crate) fn tags(names: &[String]) -> BTreeMap<&str, usize> {
         }
     }
     counts
-}
-
-/// The name in a line of the test program's output, which begins with the test's location.
-pub(crate) fn listed(line: &str) -> Option<&str> {
-    let (place, name) = line.trim().split_once(": ")?;
-    place.contains(".go:").then_some(name.trim())
 }
 
 /// The lines of a list that are not blank.
@@ -174,20 +168,5 @@ mod tests {
         let names = ["[sig-b] x [Slow]", "[sig-a] y [Slow] [", "z"].map(str::to_owned);
         let counts: Vec<_> = tags(&names).into_iter().collect();
         assert_eq!(counts, [("[Slow]", 2), ("[sig-a]", 1), ("[sig-b]", 1)]);
-    }
-
-    #[test]
-    fn names_follow_the_places_of_tests() {
-        let of_jobs = "    k8s.io/kubernetes/test/e2e/apps/job.go:74: [sig-apps] Job should: run";
-        for (line, expected) in [
-            (of_jobs, Some("[sig-apps] Job should: run")),
-            (
-                "The following spec names can be used with 'ginkgo run --focus/skip':",
-                None,
-            ),
-            ("", None),
-        ] {
-            assert_eq!(listed(line), expected);
-        }
     }
 }

@@ -2,7 +2,7 @@
 //! Kubernetes version: tags, lists of tests.
 //!
 //! Owns the names of images in other registries, calls to docker, and the combination of test
-//! lists. `base::oci` handles registries. Knows neither clusters nor flags.
+//! lists. `oci` handles registries. Knows neither clusters nor flags.
 
 pub(crate) mod conformance;
 pub(crate) mod docker;
@@ -16,10 +16,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Result;
 use serde_json::Value;
 
-use crate::names::{OWN_IMAGE, VERSION_PLACEHOLDER};
-use crate::plugin::{self, Definition, builtin};
-use base::kube::Object as _;
-use base::oci::Reference;
+use kube::Object as _;
+use model::names::{OWN_IMAGE, VERSION_PLACEHOLDER};
+use model::plugin::{self, Definition, builtin};
+use oci::Reference;
 
 /// Repository of the conformance image.
 pub(crate) const CONFORMANCE: &str = "registry.k8s.io/conformance";

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use base::oci::{self, ImageInfo, Reference};
+use oci::{self, ImageInfo, Reference};
 
 /// Availability of an image.
 #[derive(Debug, PartialEq)]

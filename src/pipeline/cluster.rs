@@ -20,24 +20,24 @@ use super::context::{ClusterRun, RunContext, uid};
 use super::publisher::StatusPublisher;
 use super::status_service::StatusService;
 use super::{pack, retry, review, upload};
-use crate::aggregator::Aggregator;
-use crate::backplane::Authority;
-use crate::driver::cluster::Roster;
-use crate::driver::{self, Driver as _};
-use crate::names::{self, AGGREGATOR_SELECTORS};
-use crate::plugin::{self, Definition};
-use crate::query::{self, Query, Redactor};
 use crate::remote::state;
-use crate::verdict::RunEnd;
-use crate::{config, layout, status};
 use base::at::At as _;
-use base::http::Server;
 use base::json::json;
-use base::kube::{self, Object as _, Resource, Selector};
 use base::proxy::authority;
 use base::stop::Stop;
 use base::{archive, logger, small, sys, temp};
 use client::protocol::{Failure, ResultId};
+use http::Server;
+use kube::{self, Object as _, Resource, Selector};
+use model::names::{self, AGGREGATOR_SELECTORS};
+use model::plugin::{self, Definition};
+use model::verdict::RunEnd;
+use model::{config, layout, status};
+use run::aggregator::Aggregator;
+use run::backplane::Authority;
+use run::driver::cluster::Roster;
+use run::driver::{self, Driver as _};
+use run::query::{self, Query, Redactor};
 
 /// Time during which refusals are retried: a run's permissions are created just before its pod, and
 /// a busy server applies them late.
@@ -196,8 +196,8 @@ impl ClusterRun<'_> {
             let aggregator = Arc::clone(&aggregator);
             status_service.show(move || aggregator.status());
         }
-        let host = &self.config.server.advertise_address;
-        let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
+        let hosts = aggregator.addresses(&self.config.server.advertise_address)?;
+        let server = conduct::server(server, &hosts, by_node, &aggregator, &self.config)?;
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
@@ -471,8 +471,11 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Takes the snapshot; returns the number of errors.
+    /// Takes the snapshot, if the run has one; returns the number of errors.
     fn query(&self, run_dir: &Path, redactor: Option<&Redactor>, stop: &Stop) -> usize {
+        if !self.config.takes_snapshot() {
+            return 0;
+        }
         let burst = u32::try_from(self.config.burst).unwrap_or(u32::MAX);
         let client = self.client.clone().rate(self.config.qps, burst);
         let query = Query {

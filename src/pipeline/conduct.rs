@@ -18,17 +18,18 @@ use anyhow::{Result, bail};
 
 use super::context::RunContext;
 use super::pack::write_json;
-use crate::aggregator::{Aggregator, AggregatorSettings, WaitOutcome, connections};
-use crate::backplane::{Authority, plugin_of, server_config};
-use crate::driver::{Driver, PluginLaunch, session};
-use crate::plugin::Definition;
-use crate::{config, layout, progress_view, status};
+use crate::progress_view;
 use base::at::At as _;
-use base::http::Server;
 use base::json::json;
 use base::stop::{Stop, StopOnDrop, caught};
 use base::{clock, logger};
-use client::protocol::{Failure, Finding, ResultId};
+use client::protocol::{Failure, Finding};
+use http::Server;
+use model::plugin::Definition;
+use model::{config, layout, status};
+use run::aggregator::{Aggregator, AggregatorSettings, WaitOutcome, connections};
+use run::backplane::{Authority, plugin_of, server_config};
+use run::driver::{Driver, PluginLaunch, session};
 
 /// Validity of the certificates of a run without a time limit.
 const UNLIMITED: Duration = Duration::from_secs(365 * 86_400);
@@ -78,11 +79,11 @@ pub(super) fn settings(
     }
 }
 
-/// The server of a run, which workers know as `host`. It is open to `guests`, who may request
+/// The server of a run, which workers know by one of these `hosts`. It is open to `guests`, who may request
 /// certificates.
 pub(super) fn server(
     bound: Server,
-    host: &str,
+    hosts: &[String],
     guests: bool,
     aggregator: &Aggregator,
     config: &config::Run,
@@ -90,7 +91,7 @@ pub(super) fn server(
     let authority = aggregator.authority();
     let tls = server_config(
         &authority.certificate_pem(),
-        &authority.server(host)?,
+        &authority.server_at(hosts)?,
         guests,
     )?;
     Ok(bound
@@ -115,7 +116,7 @@ pub(super) fn run(
     thread::scope(|scope| {
         let _published = StopOnDrop(&published);
         base::thread("status").spawn_scoped(scope, || {
-            aggregator.publish(&published, |status| publish(status))
+            aggregator.publish(&published, |status| publish(status));
         })?;
         let received = receive(server, driver, context, stop)
             .inspect_err(|error| stop.stop_because(format!("{error:#}")));
@@ -250,7 +251,7 @@ fn launch(
             .iter()
             .filter(|plugin| last_order(&context.plugins, plugin) == order);
         each(aggregator, ended, &|plugin| {
-            context.retry_failed(plugin, launch, stop)
+            context.retry_failed(plugin, launch, stop);
         });
     }
 }
@@ -284,7 +285,7 @@ fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Erro
     let why = format!("plugin `{name}` could not be started: {error:#}");
     aggregator
         .store
-        .record(&Failure::new(ResultId::global(name), why));
+        .end_plugin(name, |id| Failure::new(id, &why));
 }
 
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
@@ -302,7 +303,7 @@ pub(super) fn give_up(aggregator: &Aggregator, stop: &Stop) {
         let reason = stop.reason().unwrap_or_else(|| "it was stopped".into());
         for id in aggregator.outstanding() {
             let why = format!("the run ended before the result arrived: {reason}");
-            aggregator.store.record_end(&Failure::new(id, why));
+            aggregator.store.record_end(Failure::new(id, why));
         }
     }
 }
@@ -349,7 +350,7 @@ fn launch_one(
             let why = test.map_or(why.clone(), |test| format!("{why}, while it ran {test}"));
             aggregator
                 .store
-                .record_end(&Failure::timed_out(ResultId::global(name), &why));
+                .end_plugin(name, |id| Failure::timed_out(id, &why));
         }
     });
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::status_service::StatusService;
-use crate::aggregator::Aggregator;
-use crate::config;
-use crate::driver::PluginLaunch;
-use crate::plugin::Definition;
-use base::kube::{self, Object as _};
+use kube::{self, Object as _};
+use model::config;
+use model::plugin::Definition;
+use run::aggregator::Aggregator;
+use run::driver::PluginLaunch;
 
 /// A run in a cluster.
 pub(crate) struct ClusterRun<'a> {

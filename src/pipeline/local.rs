@@ -11,20 +11,20 @@ use super::conduct;
 use super::context::RunContext;
 use super::retry;
 use super::{pack, review};
-use crate::aggregator::Aggregator;
-use crate::backplane::Authority;
-use crate::driver::{self, Driver as _};
-use crate::names::VERSION;
-use crate::plugin::Definition;
-use crate::query::Redactor;
-use crate::{config, status};
 use base::at::At as _;
-use base::http::Server;
 use base::logger;
 use base::stop::Stop;
 use base::sys;
 use base::temp;
 use client::protocol::ResultId;
+use http::Server;
+use model::names::VERSION;
+use model::plugin::Definition;
+use model::{config, status};
+use run::aggregator::Aggregator;
+use run::backplane::Authority;
+use run::driver::{self, Driver as _};
+use run::query::Redactor;
 
 /// Where the aggregator listens: only for this machine, on any free port, with the available
 /// address family.
@@ -98,7 +98,7 @@ impl LocalRun<'_> {
         match &ended {
             Err(_) => log::warn!("the files of the run remain in `{}`", work.display()),
             Ok(_) if keep => {
-                log::info!("a plugin asks to skip cleanup: `{}` stays", work.display())
+                log::info!("a plugin asks to skip cleanup: `{}` stays", work.display());
             }
             Ok(_) => {
                 if let Err(error) = fs::remove_dir_all(&work) {
@@ -141,7 +141,8 @@ impl LocalRun<'_> {
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
         let host = server.local_addr().to_string();
-        let server = conduct::server(server, &host, true, &aggregator, &self.config)?;
+        let hosts = [host.clone()];
+        let server = conduct::server(server, &hosts, true, &aggregator, &self.config)?;
         let driver = driver::local::LocalDriver::new(driver::local::Machine {
             program: self.program.clone(),
             pods: work.join("pods"),

@@ -4,7 +4,6 @@
 //! about each other. The steps, in [`conduct`], [`retry`] and [`pack`], work the same in a cluster
 //! and on this machine; the differences are in [`cluster`] and [`local`].
 
-mod annotation;
 mod cluster;
 mod conduct;
 mod context;
@@ -17,7 +16,6 @@ mod review;
 mod status_service;
 mod upload;
 
-pub(crate) use annotation::shorten;
 pub(crate) use cluster::aggregate;
 pub(crate) use local::LocalRun;
 pub(crate) use partial::pack_partial;

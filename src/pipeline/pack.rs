@@ -13,19 +13,20 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use super::context::RunContext;
-use crate::aggregator::Received;
-use crate::backplane::Statement;
-use crate::driver::PluginLaunch;
-use crate::item::FAILED;
-use crate::query::Redactor;
-use crate::remedies::{Event, Why};
-use crate::{layout, process, status};
 use base::at::At as _;
 use base::json::json;
 use base::retry::patiently;
 use base::stop::caught;
 use base::{archive, clock, logger, small, temp};
 use client::protocol::Failure;
+use model::item::FAILED;
+use model::remedies::{Event, Why};
+use model::{layout, status};
+use run::aggregator::Received;
+use run::backplane::Statement;
+use run::driver::PluginLaunch;
+use run::process;
+use run::query::Redactor;
 
 /// Maximum size of the run's own files that are redacted.
 const MAX_JSON_BYTES: u64 = 16 << 20;
@@ -234,9 +235,9 @@ fn process_one(plugin: &PluginLaunch<'_>, context: &RunContext<'_>) -> Result<()
         .aggregator
         .store
         .lock()
-        .processed(name, |id| match id.is_global() {
-            true => Some((outcome.status.clone(), outcome.counts.clone())),
-            false => of(&id.node),
+        .processed(name, |id| match rules.per_node {
+            false => Some((outcome.status.clone(), outcome.counts.clone())),
+            true => of(&id.node),
         });
     for part in rules.parts.iter().chain(&rules.attempts) {
         context

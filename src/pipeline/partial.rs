@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::bail;
 
-use crate::layout;
 use base::at::At as _;
 use base::{archive, sys};
+use model::layout;
 
 /// Packs the run under way in `folder`, and lowers the priority of the calling thread for good.
 pub(crate) fn pack_partial<W: Write>(folder: &Path, out: W) -> anyhow::Result<W> {

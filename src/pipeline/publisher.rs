@@ -8,17 +8,17 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
-use super::annotation::shorten;
 use super::context::{ClusterRun, uid};
-use crate::layout;
-use crate::names::{self, ANNOTATION_STATUS, SONOBUOY};
 use crate::progress_view::{sentence, troubles};
-use crate::status::{self, Run};
 use base::at::At as _;
 use base::json::json;
-use base::kube::{Object as _, Resource};
 use base::stop::Stop;
 use base::{clock, hex, lock, sha256, temp};
+use kube::{Object as _, Resource};
+use model::annotation::shorten;
+use model::layout;
+use model::names::{self, ANNOTATION_STATUS, SONOBUOY};
+use model::status::{self, Run};
 
 /// Maximum events of a container.
 const MAX_EVENTS: usize = 20;

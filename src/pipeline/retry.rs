@@ -11,14 +11,15 @@ use std::time::Instant;
 
 use super::conduct::describe;
 use super::context::RunContext;
-use crate::aggregator::Received;
-use crate::driver::PluginLaunch;
-use crate::plugin::{Definition, builtin, focus};
-use crate::process::{Expected, ReadingRules};
-use crate::{config, layout, process, report};
 use base::at::At as _;
 use base::stop::Stop;
 use client::protocol::ResultId;
+use model::plugin::{Definition, builtin, focus};
+use model::{config, layout};
+use run::aggregator::Received;
+use run::driver::PluginLaunch;
+use run::process;
+use run::process::{Expected, ReadingRules};
 
 /// All attempts that a run may need, in their order.
 pub(super) fn attempts(config: &config::Run, definitions: &[Definition]) -> Vec<Definition> {
@@ -218,9 +219,9 @@ fn focused(definition: &Definition, tests: &BTreeSet<String>) -> Option<Definiti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plugin::DriverKind;
-    use crate::plugin::focus::{FOCUS, PARALLEL};
     use base::json::json;
+    use model::plugin::DriverKind;
+    use model::plugin::focus::{FOCUS, PARALLEL};
 
     fn plugin(format: &str, variable: &str) -> Definition {
         let spec = json!({"name": "plugin", "env": [{"name": variable, "value": "x"}]});

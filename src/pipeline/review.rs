@@ -12,16 +12,16 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-use crate::aggregator::{Holder, ReviewError, Reviewer};
-use crate::backplane::random;
-use crate::config;
-use crate::driver::cluster::{Roster, Seat, is_own, object_name};
-use crate::driver::session;
-use crate::plugin::Definition;
 use base::hex;
 use base::json::json;
-use base::kube::{self, Resource};
 use client::protocol::ResultId;
+use kube::{self, Resource};
+use model::config;
+use model::plugin::Definition;
+use run::aggregator::{Holder, ReviewError, Reviewer};
+use run::backplane::random;
+use run::driver::cluster::{Roster, Seat, is_own, object_name};
+use run::driver::session;
 
 /// Short, since the worker waits and retries.
 pub(super) const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
@@ -315,25 +315,25 @@ mod tests {
                 status["audiences"] = json!(["https://kubernetes.default.svc"]);
             }),
             ("not for `sonobuoy-1`", &|status| {
-                status["audiences"] = json!(null)
+                status["audiences"] = json!(null);
             }),
             ("namespace `ns`", &|status| {
                 status["user"]["username"] = json!("system:serviceaccount:other:plugins");
             }),
             ("namespace `ns`", &|status| {
-                status["user"]["username"] = json!("system:node:n1")
+                status["user"]["username"] = json!("system:node:n1");
             }),
             ("namespace `ns`", &|status| {
-                status["user"]["username"] = json!("admin")
+                status["user"]["username"] = json!("admin");
             }),
             ("not one of a pod", &|status| {
-                status["user"]["extra"] = json!(null)
+                status["user"]["extra"] = json!(null);
             }),
             ("not one of a pod", &|status| {
-                status["user"]["extra"][key("pod-uid")] = json!(["a", "b"])
+                status["user"]["extra"][key("pod-uid")] = json!(["a", "b"]);
             }),
             ("not one of a pod", &|status| {
-                status["user"]["extra"][key("pod-name")] = json!([""])
+                status["user"]["extra"][key("pod-name")] = json!([""]);
             }),
         ] {
             let doubt = read(change).unwrap_err();

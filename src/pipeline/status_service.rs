@@ -18,17 +18,17 @@ use anyhow::{Result, bail};
 use serde_json::Value;
 
 use super::partial::pack_partial;
-use crate::backplane::{Identity, server_config};
-use crate::layout;
-use crate::names::{PARTIAL_RESULTS, VERSION};
-use crate::status::{self, Run};
 use base::at::At as _;
-use base::http::{Request, Response, Server};
 use base::json::json;
 use base::openmetrics::{self, Metrics, Sample};
 use base::stop::Stop;
 use base::{lock, temp};
 use client::protocol::GZIP;
+use http::{Request, Response, Server};
+use model::layout;
+use model::names::{PARTIAL_RESULTS, VERSION};
+use model::status::{self, Run};
+use run::backplane::{Identity, server_config};
 
 type CurrentStatus = Box<dyn Fn() -> Run + Send>;
 
@@ -254,8 +254,8 @@ fn metrics(run: &Run) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backplane::Authority;
-    use base::kube::{self, Method};
+    use kube::{self, Method};
+    use run::backplane::Authority;
 
     #[test]
     fn both_names_of_a_plugin_are_printed() {

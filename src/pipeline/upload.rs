@@ -6,10 +6,10 @@ use anyhow::Result;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use crate::layout;
 use base::at::At as _;
 use base::fetch;
 use base::stop::Stop;
+use model::layout;
 
 /// Uploads archives. Below a folder, whose URL ends with `/`, each keeps its name; else the newest
 /// one is uploaded to the URL.

@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use super::lines::{bytes, sentence, time};
 use super::{ProgressOutput, Scene, Shown, Steps, Task, TaskTimes, Trouble, Unit};
-use crate::status::FAILED;
 use base::Joined as _;
 use base::clock;
 use base::json::{self, json};
 use base::visible;
+use model::status::FAILED;
 use serde::Deserialize as _;
 use serde_json::Value;
 

@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{Shown, Steps, Task, TaskTimes, Trouble, Unit};
-use crate::status::FAILED;
 use base::live::{self, Line, Size};
 use base::{sys, visible};
+use model::status::FAILED;
 
 /// Longer bars carry no more information.
 const MAX_BAR: usize = 24;

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::status;
 use base::live;
 use base::stop::{Stop, StopOnDrop};
+use model::status;
 
 mod events;
 mod lines;

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, SystemTime};
 
 use super::{Scene, Steps, Task, Trouble, Unit, span};
-use crate::item;
-use crate::layout;
-use crate::remedies;
-use crate::status::{self, Entry, Run};
 use base::Joined as _;
 use base::clock;
 use client::protocol::{GLOBAL, Progress};
+use model::item;
+use model::layout;
+use model::remedies;
+use model::status::{self, Entry, Run};
 
 /// What the watching command knows in addition to the status.
 #[derive(Default)]

@@ -17,16 +17,16 @@ use ring::digest;
 use super::seal::{self, Authorities, KnownAuthority, SealedFile};
 use super::service::Credentials;
 use super::state::{self, RunState, SILENCE_TIMEOUT};
-use crate::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
-use crate::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR};
-use crate::{layout, status};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
-use base::kube::{self, Object as _};
 use base::retry::{Attempts, LeastRate};
 use base::stop::Stop;
 use base::temp::{self, NewFile};
 use base::{clock, logger, small, sys, visible};
+use kube::{self, Object as _};
+use model::names::{AGGREGATOR_CONTAINER, ANNOTATION_STATUS, PARTIAL_RESULTS, RUNS_DIR};
+use model::{layout, status};
+use run::backplane::{MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal};
 
 /// Maximum consecutive interruptions of a transfer without progress.
 const IDLE_LIMIT: u32 = 6;
@@ -167,12 +167,18 @@ impl Retrieval<'_> {
             }
             Err(error) => return Err(RetrievalError::Unasked(error.into())),
         };
-        if pod["status"]["phase"] == "Pending" {
+        let phase = pod["status"]["phase"].text();
+        if ["Pending", "Failed"].contains(&phase) {
+            // No container runs in which a command could.
             let state = RunState::read_pod(client, &pod);
-            return Err(RetrievalError::NotReady(anyhow!(
-                "the run has not started: {}; wait for it with `sonobuoy wait -n {namespace}`",
-                state.summary()
-            )));
+            return Err(RetrievalError::NotReady(if phase == "Pending" {
+                anyhow!(
+                    "the run has not started: {}; wait for it with `sonobuoy wait -n {namespace}`",
+                    state.summary()
+                )
+            } else {
+                anyhow!("the aggregator has ended: {}", state.summary())
+            }));
         }
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());
@@ -785,12 +791,12 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::api_server::{ApiServer, Fault};
-    use crate::backplane::{Authority, Statement, server_config};
-    use crate::names::STATUS_SERVICE as NAME;
-    use base::http::{Response, Server};
     use base::json::json;
     use client::protocol::GZIP;
+    use fake_api_server::{ApiServer, Fault};
+    use http::{Response, Server};
+    use model::names::STATUS_SERVICE as NAME;
+    use run::backplane::{Authority, Statement, server_config};
 
     /// The name of an archive of run `r`.
     const NAMED: &str = "202401010000_sonobuoy_r.tar.gz";

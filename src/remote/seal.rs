@@ -17,17 +17,17 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
 use super::state;
-use crate::backplane::{
+use base::archive::{Gunzip, Limits, Reader};
+use base::at::At as _;
+use base::temp::NewFile;
+use base::{small, sys, visible};
+use kube::{self, Client, Resource, Trust};
+use model::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
+use model::{config, layout, plugin};
+use run::backplane::{
     MAX_SIGNATURE_BYTES, MAX_STATEMENT_BYTES, Seal, Statement, certificate_in, ensure_authority,
     is_derived,
 };
-use crate::names::{AUTHORITY_KEY, AUTHORITY_MAP, RUN_KEY};
-use crate::{config, layout, plugin};
-use base::archive::{Gunzip, Limits, Reader};
-use base::at::At as _;
-use base::kube::{self, Client, Resource, Trust};
-use base::temp::NewFile;
-use base::{small, sys, visible};
 
 /// Result of a successful check.
 pub(crate) struct Checked {
@@ -378,7 +378,7 @@ fn published(client: &Client, namespace: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backplane::Authority;
+    use run::backplane::Authority;
 
     fn authority() -> Authority {
         Authority::new(Duration::from_secs(60)).unwrap()

@@ -16,16 +16,16 @@ use serde_json::Value;
 
 use super::seal::KnownAuthority;
 use super::state::StatusSource;
-use crate::backplane::{Authority, Identity, ensure_authority};
-use crate::names::{self, STATUS_PORT, STATUS_SERVICE};
 use base::at::At as _;
 use base::clock;
 use base::json::json;
-use base::kube::{self, Client, Object as _, Resource, Selector, Trust};
 use base::proxy::authority;
 use base::stop::Stop;
 use base::sys::{self, Exposed, Open as _};
 use base::temp::NewFile;
+use kube::{self, Client, Object as _, Resource, Selector, Trust};
+use model::names::{self, STATUS_PORT, STATUS_SERVICE};
+use run::backplane::{Authority, Identity, ensure_authority};
 
 /// Default path of the credentials file.
 pub(crate) const FILE: &str = "/tmp/sonobuoy.json";
@@ -375,7 +375,7 @@ fn trusted(about: &fs::Metadata) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api_server::ApiServer;
+    use fake_api_server::ApiServer;
 
     #[test]
     fn node_port_replaces_a_missing_load_balancer() {

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use serde_json::Value;
 
-use crate::names::{
-    AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim,
-};
-use crate::verdict::RunEnd;
-use crate::{remedies, status};
 use base::clock;
-use base::kube::{
+use base::stop::{Stop, StopOnDrop};
+use kube::{
     Client, Delay, Error, Event, Method, Object as _, Request, Resource, Selector, is_delayed,
 };
-use base::stop::{Stop, StopOnDrop};
+use model::names::{
+    AGGREGATOR_SELECTORS, ANNOTATION_STATUS, AUTHORITY_MAP, POD_KEY, SONOBUOY, claim,
+};
+use model::verdict::RunEnd;
+use model::{remedies, status};
 
 /// Waiting reasons of a container without image.
 const NO_IMAGE: [&str; 4] = [
@@ -675,7 +675,7 @@ fn follow(
             watch
                 .map(|event| sender.send(event))
                 .take_while(Result::is_ok)
-                .for_each(drop)
+                .for_each(drop);
         };
         base::thread("aggregator").spawn_scoped(scope, send)?;
         // The watch ends before its thread is joined.

@@ -17,16 +17,16 @@ use serde::Deserialize;
 use super::facts::FactTables;
 use super::files::{ContentReader, ExtractedFiles};
 use super::survey::Survey;
-use crate::layout::{
-    self, CONFIG, EXCLUDED, HEALTH, INFO, META, PARTIAL, PLUGINS, QUERY_ERRORS, RECEIVED,
-    RESOURCES, RUN_LOG, SERVER_VERSION, WHY,
-};
 use base::Joined as _;
 use base::archive::{Gunzip, Kind, Limits, Reader};
 use base::at::{At as _, entries};
 use base::near;
 use base::sys;
 use base::temp;
+use model::layout::{
+    self, CONFIG, EXCLUDED, HEALTH, INFO, META, PARTIAL, PLUGINS, QUERY_ERRORS, RECEIVED,
+    RESOURCES, RUN_LOG, SERVER_VERSION, WHY,
+};
 
 /// Far beyond the plugins of any run; reports have a section for each.
 const MAX_PLUGINS: usize = 10_000;
@@ -49,7 +49,7 @@ const ABOUT: [&str; 10] = [
 pub(super) const HEALTH_NAME: &str = "sonobuoy";
 
 /// An archive with its trees extracted.
-pub(crate) struct OpenedArchive {
+pub struct OpenedArchive {
     /// The source of further files.
     pub source: ArchiveSource,
     /// The small files, trees included.
@@ -64,7 +64,7 @@ pub(crate) struct OpenedArchive {
 
 /// The part of an archive to read; each level includes the previous one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Depth {
+pub enum Depth {
     /// As the original: plugins only if the archive lists them, and no more than their trees.
     Trees,
     /// Also data about the run, to the end of the archive; unlisted plugins are found by their
@@ -80,7 +80,7 @@ pub(crate) enum Depth {
 
 impl OpenedArchive {
     /// Reads the files needed for `plugin`, or for all plugins and the health of the cluster.
-    pub(crate) fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> Result<Self> {
+    pub fn open(archive: &str, plugin: Option<&str>, depth: Depth) -> Result<Self> {
         let source = ArchiveSource::open(archive)?;
         let mut survey = Survey::default();
         let mut facts = FactTables::new(depth == Depth::Page);
@@ -189,7 +189,7 @@ impl OpenedArchive {
     }
 
     /// Opens the tree of a plugin.
-    pub(crate) fn tree(&self, plugin: &str) -> Result<ContentReader<'_>> {
+    pub fn tree(&self, plugin: &str) -> Result<ContentReader<'_>> {
         let name = layout::tree(plugin);
         self.files.open(&name).ok_or_else(|| absent(&name))
     }
@@ -236,7 +236,7 @@ const MAX_NAME_BYTES: usize = 4 << 10;
 
 /// The archive of a given name: a file or an unpacked archive, or the newest archive of a folder;
 /// `latest` is that of the current folder.
-pub(crate) fn locate(name: &str) -> Result<String> {
+pub fn locate(name: &str) -> Result<String> {
     let folder = match name {
         LATEST if !Path::new(name).exists() => Path::new("."),
         name => Path::new(name),
@@ -263,7 +263,7 @@ pub(crate) fn locate(name: &str) -> Result<String> {
 }
 
 /// The names of the archives in a folder, newest first.
-pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
+pub fn archives(folder: &Path) -> Result<Vec<String>> {
     let names = entries(folder)?
         .into_iter()
         .filter_map(|entry| entry.file_name().into_string().ok());
@@ -275,7 +275,7 @@ pub(crate) fn archives(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// The newest of some archives.
-pub(crate) fn newest(paths: &[PathBuf]) -> Option<&Path> {
+pub fn newest(paths: &[PathBuf]) -> Option<&Path> {
     paths
         .iter()
         .max_by_key(|path| Age::of(path))
@@ -310,7 +310,7 @@ impl Age {
 }
 
 /// An archive or a folder.
-pub(crate) struct ArchiveSource {
+pub struct ArchiveSource {
     /// A seekable archive; `None` for a folder.
     archive: Option<File>,
     /// The path, also in messages.
@@ -318,7 +318,7 @@ pub(crate) struct ArchiveSource {
 }
 
 /// The treatment of a file during a pass.
-pub(crate) enum PassAction {
+pub enum PassAction {
     /// Extracts it, unless a file of that name was extracted before.
     Keep,
     /// Goes on to the next file.
@@ -329,14 +329,14 @@ pub(crate) enum PassAction {
 
 impl PassAction {
     /// Extracts a file if it is `wanted`.
-    pub(crate) fn keep_if(wanted: bool) -> Self {
+    pub fn keep_if(wanted: bool) -> Self {
         if wanted { Self::Keep } else { Self::Skip }
     }
 }
 
 impl ArchiveSource {
     /// Opens the source of a name, as resolved by [`locate`]; `-` is standard input.
-    pub(crate) fn open(name: &str) -> Result<Self> {
+    pub fn open(name: &str) -> Result<Self> {
         if name == "-" {
             return Ok(Self {
                 archive: Some(standard_input()?),
@@ -366,7 +366,7 @@ impl ArchiveSource {
 
     /// Passes every file to `visit`, with its size, in the order of the archive, or sorted for a
     /// folder; it selects the files to extract and may end the pass.
-    pub(crate) fn extract(
+    pub fn extract(
         &self,
         mut visit: impl FnMut(&ExtractedFiles, &str, u64, &mut dyn Read) -> Result<PassAction>,
     ) -> Result<ExtractedFiles> {

@@ -12,11 +12,11 @@ use anyhow::Result;
 use super::run::{PluginReport, Report, SlowTests};
 use super::terminal::{BOLD, DIM, TextOutput, colour};
 use super::words::{count, named, number, spoken};
-use crate::health::Detail;
-use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
-use crate::remedies::{Cause, Why};
-use crate::verdict::Outcome;
 use base::{visible, xml};
+use model::health::Detail;
+use model::item::{FAILED, FLAKY, PASSED, SKIPPED, plain};
+use model::remedies::{Cause, Why};
+use model::verdict::Outcome;
 
 /// Maximum causes, slowest tests, flaky tests, and lines of an example.
 const MAX_CAUSES: usize = 20;
@@ -61,7 +61,7 @@ fn numbers(plugin: &PluginReport<'_>) -> [String; 5] {
 }
 
 /// Writes a report whose causes are known as Markdown.
-pub(crate) fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
+pub fn write_markdown(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let sign = match report.status {
         Outcome::Passed => "✅",
         Outcome::Unknown => "⚠️",
@@ -157,7 +157,7 @@ fn markdown_slowest(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
 
 impl TextOutput<'_> {
     /// Writes a report whose causes are known as text.
-    pub(crate) fn report(&mut self, report: &Report<'_>) -> Result<()> {
+    pub fn report(&mut self, report: &Report<'_>) -> Result<()> {
         self.verdict(report)?;
         self.plugins(report)?;
         for (title, causes) in groups(report) {
@@ -345,7 +345,7 @@ fn shell(word: &str) -> String {
 }
 
 /// Text on one line, without markup.
-pub(crate) fn safe(text: &str) -> String {
+pub fn safe(text: &str) -> String {
     let mut safe = String::new();
     for c in xml::escape(&visible::line(text), false).chars() {
         if "\\`*_[]|#~@".contains(c) {

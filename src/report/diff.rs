@@ -24,13 +24,13 @@ use super::many::ArchiveColumn;
 use super::run::{Case, Cases, Report};
 use super::terminal::{TextOutput, colour};
 use super::words::{count, number, spoken};
-use crate::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure, plain};
-use crate::layout;
-use crate::remedies::{TestPlace, TestPlaces};
-use crate::verdict::{Changes, Exit, FailOn, exit_of_changes};
 use base::Joined as _;
 use base::json::{is_default, json};
 use base::visible;
+use model::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure, plain};
+use model::layout;
+use model::remedies::{TestPlace, TestPlaces};
+use model::verdict::{Changes, Exit, FailOn, exit_of_changes};
 
 /// Factor and minimum in seconds from which a test is reported as slower.
 const SLOWER: f64 = 3.0;
@@ -45,7 +45,7 @@ const ALL_WHY: usize = 500 << 10;
 
 /// The change of a test, in order of importance, which is that of [`KINDS`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ChangeKind {
+pub enum ChangeKind {
     /// Fails now but did not before, or is new and fails.
     NewlyFailing,
     /// Failed before and still fails.
@@ -92,7 +92,7 @@ impl ChangeKind {
 
 /// One changed test.
 #[derive(Serialize)]
-pub(crate) struct TestChange {
+pub struct TestChange {
     #[serde(skip)]
     pub kind: ChangeKind,
     pub plugin: String,
@@ -117,7 +117,7 @@ fn is_one(count: &u64) -> bool {
 
 /// All changes, and the number of unchanged tests.
 #[derive(Default)]
-pub(crate) struct Diff {
+pub struct Diff {
     /// All changes, by kind.
     pub changes: Vec<TestChange>,
     /// Number of unchanged tests.
@@ -182,7 +182,7 @@ fn fold(all: &mut Folded, other: &Delivered<'_>, change: TestChange) -> Option<T
 impl Diff {
     /// Compares two archives. Results of a plugin, or its node, in only one of them appear or
     /// vanish as a whole.
-    pub(crate) fn between(before: &OpenedArchive, after: &OpenedArchive) -> Result<Self> {
+    pub fn between(before: &OpenedArchive, after: &OpenedArchive) -> Result<Self> {
         let runs = [Report::read(before, None)?, Report::read(after, None)?];
         let [was, is] = runs.each_ref().map(delivered);
         let facts = before.facts.changes(&after.facts);
@@ -293,7 +293,7 @@ impl Diff {
     }
 
     /// The exit code for `--fail-on`, with the reason; `None` means 0.
-    pub(crate) fn exit(&self, fail_on: FailOn) -> Option<Exit> {
+    pub fn exit(&self, fail_on: FailOn) -> Option<Exit> {
         let newly = |status: &str| {
             let is = |side: &Option<String>| side.as_deref() == Some(status);
             tests(
@@ -313,7 +313,7 @@ impl Diff {
     }
 
     /// The changes of each kind that has any.
-    pub(crate) fn kinds(&self) -> impl Iterator<Item = (ChangeKind, &[TestChange])> {
+    pub fn kinds(&self) -> impl Iterator<Item = (ChangeKind, &[TestChange])> {
         self.changes
             .chunk_by(|a, b| a.kind == b.kind)
             .map(|changes| (changes[0].kind, changes))
@@ -380,7 +380,7 @@ impl Diff {
     }
 
     /// The JSON document.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let [before, after] = &self.runs;
         let mut document = json!({
             "schemaVersion": SCHEMA_VERSION, "before": before.archive, "after": after.archive,
@@ -403,7 +403,7 @@ impl Diff {
     }
 
     /// Writes the text report.
-    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+    pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         if let Some(remark) = self.remark() {
             terminal.line(&remark)?;
             terminal.blank()?;
@@ -601,7 +601,7 @@ const SHOWN: usize = 79;
 
 /// The changes of objects.
 #[derive(Default, Serialize)]
-pub(crate) struct Objects {
+pub struct Objects {
     changed: Vec<Changed>,
     appeared: Vec<Name>,
     vanished: Vec<Name>,
@@ -641,7 +641,7 @@ struct FieldDifference {
 
 impl Objects {
     /// Compares two snapshots; `None` if neither holds any object.
-    pub(crate) fn between(before: &ArchiveSource, after: &ArchiveSource) -> Result<Option<Self>> {
+    pub fn between(before: &ArchiveSource, after: &ArchiveSource) -> Result<Option<Self>> {
         // The objects of the first snapshot by key, and the names of those that the second one
         // lacks so far.
         let (mut old, mut left) = (ExtractedFiles::default(), BTreeMap::new());
@@ -690,7 +690,7 @@ impl Objects {
     }
 
     /// Writes the text report.
-    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+    pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let shown = |value: &Option<Value>| match value {
             Some(value) => visible::cut(&value.to_string(), SHOWN).into_owned(),
             None => "(none)".into(),

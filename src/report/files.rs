@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde::de::{DeserializeOwned, DeserializeSeed as _};
 use serde_json::Value;
 
-use crate::layout::{CONFIG, INFO, SERVER_VERSION, WHY};
 use base::json::{self, Bounded, Page};
 use base::{sys, temp};
+use model::layout::{CONFIG, INFO, SERVER_VERSION, WHY};
 
 /// Maximum bytes in memory; the results of 20,000 tests are 5 MiB.
 const MEMORY: u64 = 8 << 20;
@@ -27,7 +27,7 @@ const MAX_TREE_BYTES: usize = 24 << 20;
 
 /// Named contents, stored consecutively.
 #[derive(Default)]
-pub(crate) struct ExtractedFiles {
+pub struct ExtractedFiles {
     memory: Vec<u8>,
     /// The contents once they exceed memory; an unlinked file.
     file: Option<File>,
@@ -38,7 +38,7 @@ pub(crate) struct ExtractedFiles {
 
 impl ExtractedFiles {
     /// Adds a content under `name`; the first of a name is kept.
-    pub(crate) fn add(&mut self, name: &str, mut content: impl Read) -> Result<()> {
+    pub fn add(&mut self, name: &str, mut content: impl Read) -> Result<()> {
         if self.has(name) {
             return Ok(());
         }
@@ -60,18 +60,18 @@ impl ExtractedFiles {
     }
 
     /// Whether a content of that name exists.
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub fn has(&self, name: &str) -> bool {
         self.ranges.contains_key(name)
     }
 
     /// Opens a content at its start.
-    pub(crate) fn open(&self, name: &str) -> Option<ContentReader<'_>> {
+    pub fn open(&self, name: &str) -> Option<ContentReader<'_>> {
         let (at, length) = *self.ranges.get(name)?;
         Some(OffsetReader { files: self, at }.take(length))
     }
 
     /// The bytes of a small file.
-    pub(crate) fn small(&self, name: &str) -> Result<Option<Vec<u8>>> {
+    pub fn small(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let Some(mut content) = self.open(name) else {
             return Ok(None);
         };
@@ -93,7 +93,7 @@ impl ExtractedFiles {
     }
 
     /// A small JSON file; the default if it is missing or broken.
-    pub(crate) fn json<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
+    pub fn json<T: DeserializeOwned + Default>(&self, name: &str) -> Result<T> {
         let tree = self.small(name)?.and_then(|text| tree(&text).ok());
         Ok(tree
             .and_then(|tree| serde_json::from_value(tree).ok())
@@ -101,20 +101,20 @@ impl ExtractedFiles {
     }
 
     /// A JSON document; `None` if it is missing.
-    pub(crate) fn document(&self, name: &str) -> Result<Option<Value>> {
+    pub fn document(&self, name: &str) -> Result<Option<Value>> {
         self.small(name)?
             .map(|text| tree(&text).with_context(|| format!("`{name}`")))
             .transpose()
     }
 
     /// A list that grows with the cluster; empty if it is missing, broken or too long.
-    pub(crate) fn list<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
+    pub fn list<T: DeserializeOwned>(&self, name: &str) -> Vec<T> {
         let text = self.small(name).ok().flatten().unwrap_or_default();
         json::entries(&mut serde_json::Deserializer::from_slice(&text)).unwrap_or_default()
     }
 
     /// The names of the folders in `folder`.
-    pub(crate) fn folders(&self, folder: &str) -> BTreeSet<String> {
+    pub fn folders(&self, folder: &str) -> BTreeSet<String> {
         let below = |name: &String| {
             let (first, _) = name
                 .strip_prefix(folder)?
@@ -149,7 +149,7 @@ fn tree(text: &[u8]) -> serde_json::Result<Value> {
 pub(super) type ContentReader<'s> = Take<OffsetReader<'s>>;
 
 /// A reader of all contents from some offset on.
-pub(crate) struct OffsetReader<'s> {
+pub struct OffsetReader<'s> {
     files: &'s ExtractedFiles,
     at: u64,
 }

@@ -14,13 +14,13 @@ use super::SCHEMA_VERSION;
 use super::run::Report;
 use super::terminal::TextOutput;
 use super::words::{self, spoken};
-use crate::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure, plain};
-use crate::layout;
-use crate::remedies::{TestPlace, TestPlaces};
-use crate::verdict::Outcome;
 use base::clock::parse_rfc3339;
 use base::json::{is_default, json, list};
 use base::openmetrics::Metrics;
+use model::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure, plain};
+use model::layout;
+use model::remedies::{TestPlace, TestPlaces};
+use model::verdict::Outcome;
 
 /// Maximum failed tests in the text.
 const MAX_LISTED: usize = 50;
@@ -29,7 +29,7 @@ const MAX_REMEMBERED: usize = 20_000;
 
 /// One archive.
 #[derive(Default, Serialize)]
-pub(crate) struct ArchiveColumn {
+pub struct ArchiveColumn {
     /// The label.
     pub archive: String,
     /// Start of the run.
@@ -61,7 +61,7 @@ pub(super) struct PluginCell {
 
 impl ArchiveColumn {
     /// The column of an archive.
-    pub(crate) fn of(report: &Report<'_>) -> Self {
+    pub fn of(report: &Report<'_>) -> Self {
         // The API server's version, the program's, and the image of each plugin, unless unreadable.
         let mut versions = BTreeMap::new();
         for (name, version) in [
@@ -149,7 +149,7 @@ impl List {
 
 /// The archives, in the order given, and the tests that failed in any.
 #[derive(Default)]
-pub(crate) struct Many {
+pub struct Many {
     pub columns: Vec<ArchiveColumn>,
     /// Whether they are of several clusters.
     clusters: bool,
@@ -161,11 +161,7 @@ pub(crate) struct Many {
 
 impl Many {
     /// Adds the next archive; `cluster` is the name of its cluster, if they are of several.
-    pub(crate) fn add(
-        &mut self,
-        report: &mut Report<'_>,
-        cluster: Option<&str>,
-    ) -> anyhow::Result<()> {
+    pub fn add(&mut self, report: &mut Report<'_>, cluster: Option<&str>) -> anyhow::Result<()> {
         let at = self.columns.len();
         report.explain()?;
         for cause in report.causes.iter().chain(&report.unknown_causes) {
@@ -201,7 +197,7 @@ impl Many {
     }
 
     /// Adds a cluster that has no archive.
-    pub(crate) fn add_missing(&mut self, cluster: &str, error: &str) {
+    pub fn add_missing(&mut self, cluster: &str, error: &str) {
         let (archive, error) = (cluster.to_owned(), Some(error.to_owned()));
         self.columns.push(ArchiveColumn {
             archive,
@@ -219,7 +215,7 @@ impl Many {
     }
 
     /// The archive of the last run.
-    pub(crate) fn newest(&self) -> &str {
+    pub fn newest(&self) -> &str {
         self.by_start()
             .last()
             .map_or("", |at| &self.columns[*at].archive)
@@ -379,7 +375,7 @@ impl Many {
     }
 
     /// Writes a text table.
-    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> anyhow::Result<()> {
+    pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> anyhow::Result<()> {
         if self.clusters {
             terminal.table(self.matrix(), usize::MAX, &[])?;
         } else {
@@ -441,7 +437,7 @@ impl Many {
     /// The document for monitoring systems. Of several archives, each sample has the label
     /// `archive`; the archive of a single one is only in `run_info`, so that runs of every
     /// night continue the same series.
-    pub(crate) fn metrics(&self) -> String {
+    pub fn metrics(&self) -> String {
         let mut metrics = Metrics::default();
         let passed = |status: &str| f64::from(u8::from(status == PASSED));
         let archive = |column: &ArchiveColumn| ("archive", column.archive.clone());
@@ -540,7 +536,7 @@ impl Many {
     }
 
     /// The JSON document.
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         let places = || 0..self.columns.len();
         let failed = self.failed.iter().map(|((plugin, node, test), statuses)| {
             let statuses = places().map(|at| statuses.get(&at));

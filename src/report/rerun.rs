@@ -10,26 +10,26 @@ use serde_json::Value;
 
 use super::archive::{ArchiveSource, Depth, OpenedArchive, PassAction};
 use super::run::Report;
-use crate::item::read::items;
-use crate::item::{
+use base::visible::head;
+use model::item::read::items;
+use model::item::{
     FAILED, FAILURE, Item, NOT_RUN, SKIPPED, UNKNOWN, is_failure, is_suite_node, plain,
 };
-use crate::layout;
-use crate::plugin::builtin::E2E;
-use crate::plugin::focus::{FOCUS, SKIP};
-use base::visible::head;
+use model::layout;
+use model::plugin::builtin::E2E;
+use model::plugin::focus::{FOCUS, SKIP};
 
 /// The test framework's prefix of test names.
 const PREFIX: &str = "[It]";
 
 /// The names of the failed e2e tests in an archive, in order; the blank after the prefix remains,
 /// as in the original's pattern.
-pub(crate) fn failed(archive: &str) -> Result<Vec<String>> {
+pub fn failed(archive: &str) -> Result<Vec<String>> {
     failed_in(OpenedArchive::open(archive, Some(E2E), Depth::Trees)?.tree(E2E)?)
 }
 
 /// Average duration of an e2e test: of the `chosen` ones, if the archive has any.
-pub(crate) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<Duration> {
+pub fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<Duration> {
     let archive = OpenedArchive::open(archive, Some(E2E), Depth::Tests)?;
     let (mut of_chosen, mut of_all) = (Vec::new(), Vec::new());
     for plugin in Report::read(&archive, None)?.plugins {
@@ -58,7 +58,7 @@ pub(crate) fn per_test(archive: &str, chosen: &dyn Fn(&str) -> bool) -> Result<D
 
 /// The names of the tests in a tree of results that failed, or did not run although they were
 /// selected.
-pub(crate) fn failed_in(tree: impl Read) -> Result<Vec<String>> {
+pub fn failed_in(tree: impl Read) -> Result<Vec<String>> {
     let mut names = Vec::new();
     items(tree, None, |_, item| {
         let name = item.name.strip_prefix(PREFIX).unwrap_or(&item.name);
@@ -79,7 +79,7 @@ fn is_test(item: &Item, name: &str) -> bool {
 }
 
 /// A run that was interrupted.
-pub(crate) struct Interrupted {
+pub struct Interrupted {
     /// Its id.
     pub run: String,
     /// The focus and the skip pattern of its tests.
@@ -95,7 +95,7 @@ const MAX_FAILURE_BYTES: usize = 1 << 10;
 const MAX_FAILURES_BYTES: usize = 64 << 10;
 
 /// The interrupted run of the e2e tests in an archive.
-pub(crate) fn interrupted(archive: &str) -> Result<Interrupted> {
+pub fn interrupted(archive: &str) -> Result<Interrupted> {
     let mut failed = BTreeSet::new();
     let files = ArchiveSource::open(archive)?.extract(|_, name, _, _| {
         let found = layout::delivered(name).filter(|found| !found.is_result);

@@ -20,23 +20,23 @@ use super::archive::{HEALTH_NAME, OpenedArchive};
 use super::files::ExtractedFiles;
 use super::survey::{self, Arrival, JunitDetails, Period};
 use super::words::{count, majority, number};
-use crate::health::{FailedQuery, Health, Part};
-use crate::item::read::items;
-use crate::item::{
-    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Failure, Item, LINK, MessageMark, OTHER, PASSED,
-    REMEDY, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
-};
-use crate::layout::{self, HEALTH, QUERY_ERRORS};
-use crate::remedies::{Cause, Causes, ReportedFailure, TestPlace, TestPlaces, Why};
-use crate::verdict::{Exit, Limit, Outcome, PluginResult, exit_of_run};
 use base::Joined as _;
 use base::clock::parse_rfc3339;
 use base::json::json;
-use base::yaml::natural;
+use model::health::{FailedQuery, Health, Part};
+use model::item::read::items;
+use model::item::{
+    ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Failure, Item, LINK, MessageMark, OTHER, PASSED,
+    REMEDY, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+};
+use model::layout::{self, HEALTH, QUERY_ERRORS};
+use model::remedies::{Cause, Causes, ReportedFailure, TestPlace, TestPlaces, Why};
+use model::verdict::{Exit, Limit, Outcome, PluginResult, exit_of_run};
+use yaml::natural;
 
 /// Numbers of cases by status.
 #[derive(Clone, Default)]
-pub(crate) struct Counts(pub BTreeMap<String, u64>);
+pub struct Counts(pub BTreeMap<String, u64>);
 
 /// The columns of every view, from bad to good.
 const COLUMNS: [&str; 6] = [FAILED, UNKNOWN, FLAKY, PASSED, OTHER, SKIPPED];
@@ -53,7 +53,7 @@ pub(crate) fn column(status: &str) -> &'static str {
 /// An archive in numbers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Report<'a> {
+pub struct Report<'a> {
     schema_version: u32,
     /// The label of the archive.
     pub archive: &'a str,
@@ -104,7 +104,7 @@ pub(crate) struct Report<'a> {
 
 /// A node that the snapshot lacks data of.
 #[derive(Serialize)]
-pub(crate) struct LeftOut {
+pub struct LeftOut {
     pub node: String,
     pub error: String,
 }
@@ -112,7 +112,7 @@ pub(crate) struct LeftOut {
 /// A plugin in numbers.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct PluginReport<'a> {
+pub struct PluginReport<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its status.
@@ -142,7 +142,7 @@ pub(crate) struct PluginReport<'a> {
 
 /// A node in numbers, or consecutive cases of one.
 #[derive(Clone, Default, Serialize)]
-pub(crate) struct NodeReport {
+pub struct NodeReport {
     /// Its name; empty for cases of no node.
     pub name: String,
     /// Its status.
@@ -182,7 +182,7 @@ impl Serialize for Counts {
 
 impl Counts {
     /// Counts `count` more of a status.
-    pub(crate) fn add(&mut self, status: &str, count: u64) {
+    pub fn add(&mut self, status: &str, count: u64) {
         *self.0.entry(status.to_owned()).or_default() += count;
     }
 
@@ -194,12 +194,12 @@ impl Counts {
     }
 
     /// Number of all cases.
-    pub(crate) fn sum(&self) -> u64 {
+    pub fn sum(&self) -> u64 {
         self.0.values().sum()
     }
 
     /// Number of cases in a column.
-    pub(crate) fn of(&self, wanted: &str) -> u64 {
+    pub fn of(&self, wanted: &str) -> u64 {
         self.0
             .iter()
             .filter(|(status, _)| column(status) == wanted)
@@ -208,7 +208,7 @@ impl Counts {
     }
 
     /// The columns that are not 0.
-    pub(crate) fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub fn shares(&self) -> impl Iterator<Item = (&'static str, u64)> {
         COLUMNS
             .into_iter()
             .map(|column| (column, self.of(column)))
@@ -219,12 +219,12 @@ impl Counts {
 impl<'a> Report<'a> {
     /// Reads every tree once, or the part of it below the first item named `node`; an unreadable
     /// tree is recorded, not an error.
-    pub(crate) fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
+    pub fn read(opened: &'a OpenedArchive, node: Option<&'a str>) -> Result<Self> {
         let files = &opened.files;
         let config: Value = files.json(layout::CONFIG)?;
         let server: Value = files.json(layout::SERVER_VERSION)?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let health = Health::read(files)?;
+        let health = read_health(files)?;
         let mut kubernetes_version = text(&server["gitVersion"]);
         if let Some(health) = health.as_ref().filter(|_| kubernetes_version.is_empty()) {
             kubernetes_version.clone_from(&health.api_version);
@@ -284,7 +284,7 @@ impl<'a> Report<'a> {
     }
 
     /// Reads the trees of plugins that did not pass again for the causes.
-    pub(crate) fn explain(&mut self) -> Result<()> {
+    pub fn explain(&mut self) -> Result<()> {
         let mut causes = [(); 2].map(|()| Causes::new(self.node_names()));
         for plugin in self
             .plugins
@@ -306,7 +306,7 @@ impl<'a> Report<'a> {
     }
 
     /// The outcome in one sentence.
-    pub(crate) fn headline(&self) -> String {
+    pub fn headline(&self) -> String {
         let [failed, unknown, flaky, other, skipped] =
             [FAILED, UNKNOWN, FLAKY, OTHER, SKIPPED].map(|column| self.counts.of(column));
         let ran = self.counts.sum() - skipped;
@@ -351,13 +351,13 @@ impl<'a> Report<'a> {
     }
 
     /// The exit code for a limit, with the reason; `None` means 0.
-    pub(crate) fn exit(&self, limit: Limit) -> Option<Exit> {
+    pub fn exit(&self, limit: Limit) -> Option<Exit> {
         let plugins: Vec<_> = self.plugins.iter().map(PluginReport::result).collect();
         exit_of_run(&plugins, limit)
     }
 
     /// The names of all nodes.
-    pub(crate) fn node_names(&self) -> impl Iterator<Item = &str> {
+    pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.plugins
             .iter()
             .flat_map(|plugin| &plugin.nodes)
@@ -366,7 +366,7 @@ impl<'a> Report<'a> {
 }
 
 /// Writes a document on one line; an error of the output keeps its type.
-pub(crate) fn write_json(document: &impl Serialize, out: &mut dyn Write) -> Result<()> {
+pub fn write_json(document: &impl Serialize, out: &mut dyn Write) -> Result<()> {
     serde_json::to_writer(&mut *out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }
@@ -452,7 +452,7 @@ impl<'a> PluginReport<'a> {
     }
 
     /// The plugin's outcome.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Outcome {
         Outcome::of(&self.status, &self.counts.0)
     }
 
@@ -469,7 +469,7 @@ impl<'a> PluginReport<'a> {
 
 impl NodeReport {
     /// The node's outcome.
-    pub(crate) fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> Outcome {
         Outcome::of(&self.status, &self.counts.0)
     }
 
@@ -491,7 +491,7 @@ impl NodeReport {
 }
 
 /// An item without children and its location.
-pub(crate) struct Case<'a> {
+pub struct Case<'a> {
     pub name: &'a str,
     /// Never empty.
     pub status: &'a str,
@@ -536,26 +536,26 @@ impl<'a> Case<'a> {
     }
 
     /// Whether it represents a missing result.
-    pub(crate) fn is_error(&self) -> bool {
+    pub fn is_error(&self) -> bool {
         self.file.is_some_and(|file| {
             layout::deliverer("", file).1.split('/').next() == Some(layout::ERRORS)
         })
     }
 
     /// The names of the items above, without those of the plugin and the node.
-    pub(crate) fn group(&self) -> impl Iterator<Item = &'a str> {
+    pub fn group(&self) -> impl Iterator<Item = &'a str> {
         self.path.iter().copied().skip(usize::from(
             self.node.is_some() && self.path.first() == self.node.as_ref(),
         ))
     }
 
     /// A detail that is text.
-    pub(crate) fn detail(&self, key: &str) -> Option<&'a str> {
+    pub fn detail(&self, key: &str) -> Option<&'a str> {
         self.item.details.get(key)?.as_str()
     }
 
     /// Why it failed: the parts with the reason, else all details.
-    pub(crate) fn failure(&self) -> Failure {
+    pub fn failure(&self) -> Failure {
         let marks = self
             .from_file
             .map(|details| (details.failure, details.error))
@@ -598,7 +598,7 @@ impl<'a> Case<'a> {
     }
 
     /// Adds the case to `causes` as a failure; returns the index of its cause.
-    pub(crate) fn add_to(&self, causes: &mut Causes) -> usize {
+    pub fn add_to(&self, causes: &mut Causes) -> usize {
         let Self {
             plugin, node, name, ..
         } = *self;
@@ -651,7 +651,7 @@ impl SlowTests {
 
 /// The cases of a plugin's tree, which is read anew for each use.
 #[derive(Clone, Copy)]
-pub(crate) struct Cases<'a> {
+pub struct Cases<'a> {
     /// The archive.
     pub archive: &'a OpenedArchive,
     /// The plugin.
@@ -664,7 +664,7 @@ pub(crate) struct Cases<'a> {
 
 impl Cases<'_> {
     /// Calls `visit` with each case in the order of the tree.
-    pub(crate) fn each(self, mut visit: impl FnMut(&Case<'_>) -> Result<()>) -> Result<()> {
+    pub fn each(self, mut visit: impl FnMut(&Case<'_>) -> Result<()>) -> Result<()> {
         if !self.readable {
             return Ok(());
         }
@@ -729,31 +729,27 @@ pub(super) fn missing(name: Option<&str>) -> String {
     format!("node named {:?} not found", name.unwrap_or_default())
 }
 
-impl Health {
-    /// Reads the health; `None` if the run had no cluster.
-    pub(crate) fn read(files: &ExtractedFiles) -> Result<Option<Self>> {
-        let Some(bytes) = files.small(HEALTH)? else {
-            return Ok(None);
-        };
-        // The original ignores content after the document.
-        Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
-            .map_err(|error| anyhow!("`{HEALTH}`: {error}"))
-    }
+/// Reads the health of the cluster; `None` if the run had no cluster.
+pub(super) fn read_health(files: &ExtractedFiles) -> Result<Option<Health>> {
+    let Some(bytes) = files.small(HEALTH)? else {
+        return Ok(None);
+    };
+    // The original ignores content after the document.
+    Option::deserialize(&mut serde_json::Deserializer::from_slice(&bytes))
+        .map_err(|error| anyhow!("`{HEALTH}`: {error}"))
 }
 
-impl Part {
-    /// The part in the JSON document.
-    pub(super) fn summary(&self) -> Value {
-        json!({"total": self.total_nodes, "healthy": self.healthy_nodes, "unhealthy": self.unwell()})
-    }
+/// Nodes or pods in the JSON document.
+pub(super) fn summary_of(part: &Part) -> Value {
+    json!({"total": part.total_nodes, "healthy": part.healthy_nodes, "unhealthy": part.unwell()})
 }
 
 /// The health in the JSON document.
 fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::Error> {
     let summary = health.as_ref().map(|health| {
         json!({
-            "nodes": health.node_health.summary(),
-            "pods": health.pod_health.summary(),
+            "nodes": summary_of(&health.node_health),
+            "pods": summary_of(&health.pod_health),
             "suspiciousLogLines": health.error_summary,
         })
     });

@@ -12,12 +12,12 @@ use super::diff::{ChangeKind, Diff, TestChange};
 use super::many::Many;
 use super::run::{Case, Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
-use crate::item::{
-    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
-};
 use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
 use base::xml::escape;
+use model::item::{
+    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+};
 
 const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
@@ -83,7 +83,7 @@ fn head(
 }
 
 /// Writes one document.
-pub(crate) fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
+pub fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     let mut counts = report.counts.clone();
     let broken = report
         .plugins
@@ -162,7 +162,7 @@ fn write_all(
 /// Writes the changes between two archives: a suite per plugin and node. New failures are failures,
 /// removed or newly unknown tests are errors, all others pass or are skipped, with the kind of
 /// change.
-pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
+pub fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let mut suites = BTreeMap::<_, Vec<_>>::new();
     for change in &diff.changes {
         let node = change.node.iter().map(String::as_str);
@@ -180,7 +180,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
 
 /// Writes several archives: a suite for each, with its plugins as tests; a cluster without an
 /// archive is an error.
-pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
+pub fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let suites = many.columns.iter().enumerate().map(|(at, column)| {
         let test = |name: &str, status, inside: &str| {
             (status, testcase(name, &column.archive, "", 0.0, inside))

@@ -15,19 +15,19 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::files::ExtractedFiles;
-use crate::item::MessageMark;
-use crate::layout::{self, RECEIVED, RUN_LOG};
-use crate::names;
 use base::clock::parse_rfc3339;
 use base::json::nullable;
 use base::xml::{Lexer, Token};
+use model::item::MessageMark;
+use model::layout::{self, RECEIVED, RUN_LOG};
+use model::names;
 
 /// Maximum bytes of the data of all tests.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Data of a JUnit test other than its status and failure.
 #[derive(Default)]
-pub(crate) struct JunitDetails {
+pub struct JunitDetails {
     /// Duration in seconds.
     pub duration: Option<f64>,
     /// Where the message of its `<failure>` ends in the text of the tree.
@@ -44,7 +44,7 @@ pub(crate) struct JunitDetails {
 
 /// The collected data.
 #[derive(Default)]
-pub(crate) struct Survey {
+pub struct Survey {
     /// By plugin, file and name of the test.
     tests: HashMap<u64, JunitDetails>,
     /// Bytes of their data.
@@ -168,7 +168,7 @@ impl Survey {
     }
 
     /// The data of a test's file about it.
-    pub(crate) fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
+    pub fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
         self.tests.get(&base::digest(&(plugin, file, test)))
     }
 }
@@ -194,7 +194,7 @@ pub(super) struct LogEnd {
 /// Times of one result. Texts are RFC 3339, empty if unknown.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Arrival {
+pub struct Arrival {
     /// The plugin.
     pub plugin: String,
     /// The node, `global` for a plugin that runs once.
@@ -218,7 +218,7 @@ pub(crate) struct Arrival {
 
 /// A period.
 #[derive(Clone, Copy)]
-pub(crate) struct Period {
+pub struct Period {
     /// The start.
     pub from: SystemTime,
     /// The end.
@@ -227,7 +227,7 @@ pub(crate) struct Period {
 
 impl Period {
     /// The duration in seconds.
-    pub(crate) fn seconds(&self) -> f64 {
+    pub fn seconds(&self) -> f64 {
         self.to
             .duration_since(self.from)
             .unwrap_or_default()
@@ -235,7 +235,7 @@ impl Period {
     }
 
     /// The shortest period that contains all the given ones.
-    pub(crate) fn around(spans: impl Iterator<Item = Self>) -> Option<Self> {
+    pub fn around(spans: impl Iterator<Item = Self>) -> Option<Self> {
         spans.reduce(|a, b| Self {
             from: a.from.min(b.from),
             to: a.to.max(b.to),
@@ -275,7 +275,7 @@ fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<(String, String)
 
 impl Arrival {
     /// From its start until it arrived or was given up.
-    pub(crate) fn span(&self) -> Option<Period> {
+    pub fn span(&self) -> Option<Period> {
         let first = |texts: [&str; 2]| texts.into_iter().find_map(parse_rfc3339);
         let from = first([&self.started, &self.first_heartbeat])?;
         let to = first([&self.arrived, &self.failed])?;

@@ -30,7 +30,7 @@ pub(super) fn colour(word: &str) -> Option<&'static str> {
 
 /// Print settings.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Look {
+pub struct Look {
     /// Whether to use colours.
     pub colour: bool,
     /// Maximum width of lines.
@@ -38,7 +38,7 @@ pub(crate) struct Look {
 }
 
 /// A destination of text.
-pub(crate) struct TextOutput<'o> {
+pub struct TextOutput<'o> {
     /// Settings.
     pub look: Look,
     /// The output.

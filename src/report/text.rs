@@ -9,20 +9,19 @@ use serde::Serialize;
 
 use super::archive::{HEALTH_NAME, OpenedArchive, PassAction, absent, clean};
 use super::files::ExtractedFiles;
-use super::run::{Report, missing};
+use super::run::{Report, missing, read_health};
 use super::words::named;
-use crate::health::{Detail, Health, Part};
-use crate::item::read::items;
-use crate::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
-use crate::layout;
 use base::Joined as _;
 use base::json::{self, json};
 use base::visible::line;
-use base::yaml;
+use model::health::{Detail, Health, Part};
+use model::item::read::items;
+use model::item::{FAILED, FLAKY, Item, PASSED, SKIPPED, TIMEOUT};
+use model::layout;
 
 /// The amount of output.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum ViewMode {
+pub enum ViewMode {
     /// Counts and the names of failed tests.
     Report,
     /// Every item without children, with its file.
@@ -35,7 +34,7 @@ pub(crate) enum ViewMode {
 
 /// What to show.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub struct View<'a> {
     /// The mode.
     pub mode: ViewMode,
     /// Only the first item of this name and its descendants.
@@ -47,7 +46,7 @@ pub(crate) struct View<'a> {
 impl View<'_> {
     /// Shows `plugins` one after the other; returns the last error after trying all, and logs the
     /// earlier ones.
-    pub(crate) fn show(
+    pub fn show(
         self,
         archive: &OpenedArchive,
         plugins: &[String],
@@ -188,125 +187,110 @@ impl View<'_> {
                 .ok_or_else(|| absent(layout::HEALTH))?;
             return Ok(io::copy(&mut file, out).map(drop)?);
         }
-        let health = Health::read(files)?.unwrap_or_default();
+        let health = read_health(files)?.unwrap_or_default();
         match self.mode {
-            ViewMode::Report => health.report(out),
+            ViewMode::Report => write_health(&health, out),
             ViewMode::Readable => {
                 let mut text = Vec::new();
-                health.write_yaml(&mut text)?;
+                write_health_yaml(&health, &mut text)?;
                 readable(text.as_slice(), out)
             }
-            ViewMode::Dump | ViewMode::Detailed => health.write_yaml(out),
+            ViewMode::Dump | ViewMode::Detailed => write_health_yaml(&health, out),
         }
     }
 }
 
-impl Health {
-    /// Prints the health as text.
-    fn report(&self, out: &mut dyn Write) -> Result<()> {
-        writeln!(
-            out,
-            "Run Details:\nAPI Server version: {}",
-            line(&self.api_version)
-        )?;
-        for (title, what, part) in [
-            ("Node", "nodes", &self.node_health),
-            ("Pods", "pods", &self.pod_health),
-        ] {
-            let is_node = what == "nodes";
-            if is_node || !part.details.is_empty() {
-                writeln!(out, "{title} health: {}", part.share())?;
-            }
-            if part.details.is_empty() || part.healthy_nodes >= part.total_nodes {
-                continue;
-            }
-            writeln!(out, "Details for failed {what}:")?;
-            for detail in part.unwell() {
-                let Detail {
-                    ready,
-                    reason,
-                    message,
-                    ..
-                } = detail;
-                let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
-                writeln!(out, "{}", line(&text))?;
-            }
-            out.write_all(if is_node { b"\n" } else { b"" })?;
+/// Prints the health as text.
+fn write_health(health: &Health, out: &mut dyn Write) -> Result<()> {
+    writeln!(
+        out,
+        "Run Details:\nAPI Server version: {}",
+        line(&health.api_version)
+    )?;
+    for (title, what, part) in [
+        ("Node", "nodes", &health.node_health),
+        ("Pods", "pods", &health.pod_health),
+    ] {
+        let is_node = what == "nodes";
+        if is_node || !part.details.is_empty() {
+            writeln!(out, "{title} health: {}", part.share())?;
         }
-        let mut title = "Errors detected in files:\n";
-        for (kind, files) in self
-            .error_summary
+        if part.details.is_empty() || part.healthy_nodes >= part.total_nodes {
+            continue;
+        }
+        writeln!(out, "Details for failed {what}:")?;
+        for detail in part.unwell() {
+            let Detail {
+                ready,
+                reason,
+                message,
+                ..
+            } = detail;
+            let text = format!("{} Ready:{ready}: {reason}: {message}", detail.full_name());
+            writeln!(out, "{}", line(&text))?;
+        }
+        out.write_all(if is_node { b"\n" } else { b"" })?;
+    }
+    let mut title = "Errors detected in files:\n";
+    for (kind, files) in health
+        .error_summary
+        .iter()
+        .filter(|(_, files)| !files.is_empty())
+    {
+        writeln!(out, "{}{}:", std::mem::take(&mut title), line(kind))?;
+        let mut lines: Vec<_> = files.iter().collect();
+        // Highest first; files with equal counts stay sorted by name.
+        lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
+        let width = lines
+            .first()
+            .map_or(0, |(_, count)| count.to_string().len());
+        lines
             .iter()
-            .filter(|(_, files)| !files.is_empty())
-        {
-            writeln!(out, "{}{}:", std::mem::take(&mut title), line(kind))?;
-            let mut lines: Vec<_> = files.iter().collect();
-            // Highest first; files with equal counts stay sorted by name.
-            lines.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
-            let width = lines
-                .first()
-                .map_or(0, |(_, count)| count.to_string().len());
-            lines
-                .iter()
-                .try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
-        }
-        Ok(())
+            .try_for_each(|(file, count)| writeln!(out, "{count:width$} {}", line(file)))?;
     }
-
-    /// Prints the health as YAML, in the form and order of the original.
-    fn write_yaml(&self, out: &mut dyn Write) -> Result<()> {
-        for (name, part) in [
-            ("node_health", &self.node_health),
-            ("pod_health", &self.pod_health),
-        ] {
-            let Part {
-                total_nodes,
-                healthy_nodes,
-                details,
-            } = part;
-            let head = if details.is_empty() {
-                ""
-            } else {
-                "  details:\n"
-            };
-            write!(
-                out,
-                "{name}:\n  total_nodes: {total_nodes}\n  healthy_nodes: {healthy_nodes}\n{head}"
-            )?;
-            for detail in details {
-                let fields = json!(detail);
-                for key in ["name", "healthy", "ready", "reason", "message", "namespace"] {
-                    let before = if key == "name" { "  - " } else { "    " };
-                    let entry = fields
-                        .get(key)
-                        .map(|value| yaml::entry(before, key, value, 4));
-                    out.write_all(entry.unwrap_or_default().as_bytes())?;
-                }
-            }
-        }
-        let [version, summary] = [json!(self.api_version), json!(self.error_summary)];
-        let rest = yaml::entry("", "api_version", &version, 0)
-            + &yaml::entry("", "error_summary", &summary, 0);
-        // The original ends this text with an empty line.
-        Ok(writeln!(out, "{rest}")?)
-    }
+    Ok(())
 }
 
-impl Part {
-    fn share(&self) -> String {
-        let (healthy, total) = (self.healthy_nodes, self.total_nodes);
-        match total {
-            0 => format!("{healthy}/0"),
-            _ => format!(
-                "{healthy}/{total} ({}%)",
-                healthy.saturating_mul(100).saturating_div(total)
-            ),
+/// Prints the health as YAML, in the form and order of the original.
+fn write_health_yaml(health: &Health, out: &mut dyn Write) -> Result<()> {
+    for (name, part) in [
+        ("node_health", &health.node_health),
+        ("pod_health", &health.pod_health),
+    ] {
+        let Part {
+            total_nodes,
+            healthy_nodes,
+            details,
+        } = part;
+        let head = if details.is_empty() {
+            ""
+        } else {
+            "  details:\n"
+        };
+        write!(
+            out,
+            "{name}:\n  total_nodes: {total_nodes}\n  healthy_nodes: {healthy_nodes}\n{head}"
+        )?;
+        for detail in details {
+            let fields = json!(detail);
+            for key in ["name", "healthy", "ready", "reason", "message", "namespace"] {
+                let before = if key == "name" { "  - " } else { "    " };
+                let entry = fields
+                    .get(key)
+                    .map(|value| yaml::entry(before, key, value, 4));
+                out.write_all(entry.unwrap_or_default().as_bytes())?;
+            }
         }
     }
+    let [version, summary] = [json!(health.api_version), json!(health.error_summary)];
+    let rest = yaml::entry("", "api_version", &version, 0)
+        + &yaml::entry("", "error_summary", &summary, 0);
+    // The original ends this text with an empty line.
+    Ok(writeln!(out, "{rest}")?)
 }
 
 /// The nodes that could have been requested.
-pub(crate) fn known_nodes(archive: &OpenedArchive) -> Result<String> {
+pub fn known_nodes(archive: &OpenedArchive) -> Result<String> {
     let report = Report::read(archive, None)?;
     let nodes: Vec<&str> = report
         .node_names()

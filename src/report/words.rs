@@ -3,10 +3,10 @@
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
-use crate::remedies::MAX_NAMED;
 use base::clock::{parse_rfc3339, rfc3339};
 pub(crate) use base::words::{count, number};
-use base::yaml::natural;
+use model::remedies::MAX_NAMED;
+use yaml::natural;
 
 /// The first of `all` names in natural order, and the number of others: `n1, n2 and 3 more`.
 pub(crate) fn named<N: Borrow<str>>(names: &[N], all: u64) -> String {

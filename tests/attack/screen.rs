@@ -76,7 +76,7 @@ fn reports_show_control_characters_visibly() {
             match words {
                 "" => is_plain(evil, &done.stdout),
                 "--format json" => {
-                    drop(serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap())
+                    drop(serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap());
                 }
                 // A line feed in the page's text does not start a line.
                 _ => assert!(!done.stdout.contains(obeyed), "{evil:?} on the page"),

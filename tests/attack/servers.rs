@@ -148,7 +148,7 @@ fn hostile_api_server_costs_an_error_and_little_memory() {
     std::thread::scope(|scope| {
         cases
             .into_iter()
-            .for_each(|case| drop(scope.spawn(|| try_one(case))))
+            .for_each(|case| drop(scope.spawn(|| try_one(case))));
     });
     assert!(
         elsewhere.1.lock().unwrap().is_empty(),

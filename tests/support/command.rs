@@ -272,11 +272,11 @@ impl Sonobuoy {
                 }
                 Check::StdoutGolden(name) => assert_golden(name, &stdout),
                 Check::StdoutHas(part) => {
-                    assert!(stdout.contains(part), "no {part:?} on stdout of {story}")
+                    assert!(stdout.contains(part), "no {part:?} on stdout of {story}");
                 }
                 Check::Stderr(text) => assert_same(&format!("stderr of {story}"), text, &stderr),
                 Check::StderrHas(part) => {
-                    assert!(stderr.contains(part), "no {part:?} on stderr of {story}")
+                    assert!(stderr.contains(part), "no {part:?} on stderr of {story}");
                 }
             }
         }

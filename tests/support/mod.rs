@@ -5,7 +5,7 @@
 
 #![allow(dead_code)]
 
-pub mod api_server;
+pub use fake_api_server as api_server;
 pub mod archive;
 pub mod bounded;
 pub mod cluster;

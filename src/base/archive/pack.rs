@@ -140,7 +140,7 @@ impl Packer {
                     }
                 }
                 Some(Entry::File(file, metadata)) => {
-                    self.pack_file(tar, &file, &metadata, &path, &name)?
+                    self.pack_file(tar, &file, &metadata, &path, &name)?;
                 }
                 Some(Entry::Link(target)) => {
                     let mut header = bare_header(EntryType::Symlink, 0o777);

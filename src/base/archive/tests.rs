@@ -503,11 +503,11 @@ fn folder_that_changes_while_it_is_packed_is_an_error() {
         ("b", &|dir| set_length(&dir.join("b"), 500_000)),
         ("b", &|dir| set_length(&dir.join("b"), 2 << 20)),
         ("a/early", &|dir| {
-            fs::write(dir.join("a/early"), "EARLY").unwrap()
+            fs::write(dir.join("a/early"), "EARLY").unwrap();
         }),
         ("a", &|dir| fs::remove_file(dir.join("a/early")).unwrap()),
         ("c/late", &|dir| {
-            fs::write(dir.join("c/late"), "LATE").unwrap()
+            fs::write(dir.join("c/late"), "LATE").unwrap();
         }),
         ("c", &|dir| fs::remove_file(dir.join("c/late")).unwrap()),
         ("c", &|dir| fs::write(dir.join("c/new"), "").unwrap()),

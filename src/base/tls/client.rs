@@ -96,7 +96,7 @@ pub fn client_config(trust: &Trust, identity: &Identity) -> Result<Arc<ClientCon
 }
 
 /// The name that the server's certificate must have.
-pub(crate) fn server_name(name: &str) -> Result<ServerName<'static>> {
+pub fn server_name(name: &str) -> Result<ServerName<'static>> {
     ServerName::try_from(name.to_owned())
         .map_err(|_| anyhow!("`{name}` is neither a DNS name nor an IP address"))
 }

@@ -7,7 +7,7 @@
 mod client;
 
 #[cfg(feature = "program")]
-pub(crate) use client::server_name;
+pub use client::server_name;
 #[cfg(feature = "program")]
 pub use client::{Identity, Trust, client_config, named};
 
@@ -22,7 +22,7 @@ pub fn tls_error(error: &ureq::Error) -> Option<&rustls::Error> {
 
 /// The error of a connection that the dialer could not open.
 #[cfg(feature = "program")]
-pub(crate) fn unwrapped(unconnected: Box<dyn std::error::Error + Send + Sync>) -> std::io::Error {
+pub fn unwrapped(unconnected: Box<dyn std::error::Error + Send + Sync>) -> std::io::Error {
     unconnected
         .downcast()
         .map_or_else(std::io::Error::other, |error| *error)

@@ -6,13 +6,13 @@ use serde_json::{Map, Value};
 use Of::{Derived, Number, Rounded, Sum, Text};
 
 use super::super::words::{self, spoken};
-use crate::item::FAILED;
-use crate::item::read::items;
-use crate::layout;
 use base::Joined as _;
+use model::item::FAILED;
+use model::item::read::items;
+use model::layout;
 
 /// Facts of one kind.
-pub(crate) struct FactKind {
+pub struct FactKind {
     /// The built-in plugin that gathers them.
     pub plugin: &'static str,
     /// The title for display.
@@ -26,7 +26,7 @@ pub(crate) struct FactKind {
 
 /// A column: its title, the words before its value in a sentence, the word for a missing value, and
 /// the value.
-pub(crate) struct FactColumn {
+pub struct FactColumn {
     pub title: &'static str,
     pub sentence: &'static str,
     pub none: &'static str,
@@ -52,7 +52,7 @@ enum Of {
 
 /// The rule that marks odd values of a column.
 #[derive(Clone, Copy)]
-pub(crate) enum Baseline {
+pub enum Baseline {
     /// No value is odd: nodes differ by nature.
     Nothing,
     /// The value of most nodes is normal.
@@ -63,7 +63,7 @@ pub(crate) enum Baseline {
 
 /// One value for display; empty if unknown.
 #[derive(Default, Serialize)]
-pub(crate) struct FactCell {
+pub struct FactCell {
     pub text: String,
     #[serde(skip)]
     pub number: Option<f64>,

@@ -22,12 +22,12 @@ use super::SCHEMA_VERSION;
 use super::files::objects;
 use super::terminal::TextOutput;
 use super::words::{count, majority, named, number};
-use crate::layout::{self, Delivered};
 use base::Joined as _;
 use base::json::json;
 use base::visible;
-use base::yaml::natural;
 use columns::{Baseline, FactCell, FactColumn, FactKind, KINDS};
+use model::layout::{self, Delivered};
+use yaml::natural;
 
 /// Maximum size of a file; 100 KiB is usual.
 const LIMIT: u64 = 8 << 20;
@@ -38,7 +38,7 @@ const ODD_FACTOR: f64 = 5.0;
 
 /// The facts of an archive, a table for each kind.
 #[derive(Default)]
-pub(crate) struct FactTables {
+pub struct FactTables {
     /// By number of the kind.
     pub tables: BTreeMap<usize, Table>,
     /// Whether all facts are compared, not only those in tables.
@@ -48,7 +48,7 @@ pub(crate) struct FactTables {
 }
 
 /// The facts of one kind.
-pub(crate) struct Table {
+pub struct Table {
     pub kind: &'static FactKind,
     /// The values of each row, by node.
     pub rows: BTreeMap<String, Vec<FactCell>>,
@@ -60,7 +60,7 @@ pub(crate) struct Table {
 
 /// A value of few nodes; empty for numbers.
 #[derive(Serialize)]
-pub(crate) struct Odd {
+pub struct Odd {
     fact: String,
     value: String,
     pub nodes: Vec<String>,
@@ -81,7 +81,7 @@ struct Spread {
 
 impl FactTables {
     /// Creates an empty set; `whole` compares all facts.
-    pub(crate) fn new(whole: bool) -> Self {
+    pub fn new(whole: bool) -> Self {
         Self {
             whole,
             ..Self::default()
@@ -89,14 +89,14 @@ impl FactTables {
     }
 
     /// Only the table of a plugin, if one is chosen.
-    pub(crate) fn only(mut self, plugin: Option<&str>) -> Self {
+    pub fn only(mut self, plugin: Option<&str>) -> Self {
         self.tables
             .retain(|_, table| plugin.is_none_or(|plugin| plugin == table.kind.plugin));
         self
     }
 
     /// Adds the nodes of the snapshot; damaged files are ignored.
-    pub(crate) fn see_cluster(&mut self, name: &str, content: &mut dyn Read) {
+    pub fn see_cluster(&mut self, name: &str, content: &mut dyn Read) {
         if layout::resource_file(name) != Some(("", "core_v1_nodes.json")) {
             return;
         }
@@ -108,13 +108,13 @@ impl FactTables {
             true
         });
         read.unwrap_or_else(|error| {
-            log::debug!("the nodes of the snapshot cannot be read: {error}")
+            log::debug!("the nodes of the snapshot cannot be read: {error}");
         });
     }
 
     /// Fills in values from the snapshot that gatherers lack, since their pods have no account to
     /// query the cluster, and compares the nodes.
-    pub(crate) fn complete(&mut self) {
+    pub fn complete(&mut self) {
         for (node, row) in self
             .tables
             .get_mut(&0)
@@ -132,7 +132,7 @@ impl FactTables {
     }
 
     /// Adds a file of a plugin, if it holds facts.
-    pub(crate) fn see(&mut self, found: Delivered<'_>, content: &mut dyn Read) -> Result<()> {
+    pub fn see(&mut self, found: Delivered<'_>, content: &mut dyn Read) -> Result<()> {
         let file = found
             .file
             .rsplit('/')
@@ -148,7 +148,7 @@ impl FactTables {
     }
 
     /// Adds facts gathered on a node, as if from a file of this name.
-    pub(crate) fn add_file(&mut self, node: &str, file: &str, content: &[u8]) {
+    pub fn add_file(&mut self, node: &str, file: &str, content: &[u8]) {
         let Some(at) = KINDS.iter().position(|kind| kind.file == file) else {
             return;
         };
@@ -174,7 +174,7 @@ impl FactTables {
     }
 
     /// The value of most nodes for each fact that should be the same on all, by its title.
-    pub(crate) fn common(&self) -> BTreeMap<String, String> {
+    pub fn common(&self) -> BTreeMap<String, String> {
         let mut common = BTreeMap::new();
         for table in self.tables.values() {
             for (at, column) in table
@@ -193,7 +193,7 @@ impl FactTables {
     }
 
     /// The changes, node by node: `n1: kernel 5.4.0 -> 6.1.0`.
-    pub(crate) fn changes(&self, after: &Self) -> Vec<String> {
+    pub fn changes(&self, after: &Self) -> Vec<String> {
         let mut changes = Vec::new();
         for (kind, before) in &self.tables {
             let Some(after) = after.tables.get(kind) else {
@@ -322,7 +322,7 @@ impl FactTables {
     }
 
     /// Writes tables, and a sentence for each rare value.
-    pub(crate) fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+    pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let tables = self.any()?;
         for (at, table) in tables.iter().enumerate() {
             if tables.len() > 1 {
@@ -343,7 +343,7 @@ impl FactTables {
     }
 
     /// The JSON document.
-    pub(crate) fn json(&self) -> Result<Value> {
+    pub fn json(&self) -> Result<Value> {
         let facts: Value = self
             .any()?
             .into_iter()
@@ -354,7 +354,7 @@ impl FactTables {
 
     /// Writes CSV as in RFC 4180 except for line ends: one table with a row per node, or a row per
     /// value of a differing key.
-    pub(crate) fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
+    pub fn write_csv(&self, out: &mut dyn Write) -> Result<()> {
         let tables = self.any()?;
         if self.whole {
             csv(out, ["plugin", "key", "value", "nodes", "examples"])?;
@@ -413,7 +413,7 @@ fn csv(out: &mut dyn Write, cells: impl IntoIterator<Item: AsRef<str>>) -> Resul
 
 impl Table {
     /// Writes the table alone.
-    pub(crate) fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+    pub fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let titles = self.kind.columns.iter().map(|column| column.title);
         let head = once("Node").chain(titles).map(str::to_uppercase).collect();
         let rows = self.sorted_rows().into_iter().map(|(node, row)| {
@@ -428,14 +428,14 @@ impl Table {
     }
 
     /// The rows in natural order of their nodes.
-    pub(crate) fn sorted_rows(&self) -> Vec<(&String, &Vec<FactCell>)> {
+    pub fn sorted_rows(&self) -> Vec<(&String, &Vec<FactCell>)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_by_cached_key(|(node, _)| natural(node));
         rows
     }
 
     /// The median of each column of numbers, and the one farthest from it.
-    pub(crate) fn spread_sentences(&self) -> Vec<String> {
+    pub fn spread_sentences(&self) -> Vec<String> {
         let mut sentences = Vec::new();
         for spread in self.spread.iter().filter(|_| self.rows.len() > 1) {
             let Spread {
@@ -459,7 +459,7 @@ impl Table {
     }
 
     /// Each key that differs between nodes, with its values.
-    pub(crate) fn differences(&self) -> Vec<(String, String)> {
+    pub fn differences(&self) -> Vec<(String, String)> {
         let differences = self.all.differences();
         differences
             .iter()
@@ -468,7 +468,7 @@ impl Table {
     }
 
     /// The keys that are not compared.
-    pub(crate) fn volatile(&self) -> String {
+    pub fn volatile(&self) -> String {
         self.all.volatile.iter().map(String::as_str).joined(", ")
     }
 

@@ -2,8 +2,8 @@
 
 use super::super::terminal::{Look, TextOutput};
 use super::*;
-use crate::item::FAILED;
 use base::json::json;
+use model::item::FAILED;
 
 fn facts(kernels: &[&str]) -> FactTables {
     let mut facts = FactTables::new(true);
@@ -15,7 +15,7 @@ fn facts(kernels: &[&str]) -> FactTables {
         }});
         facts.add_file(
             &format!("n{at}"),
-            crate::layout::HOST_FACTS,
+            model::layout::HOST_FACTS,
             document.to_string().as_bytes(),
         );
     }

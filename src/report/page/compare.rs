@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 
 use super::html::{Html, anchor, each, html, text};
-use crate::item::{FAILED, PASSED, UNKNOWN, plain};
-use crate::report::diff::{ChangeGroup, ChangeKind, Diff, TestChange, tests};
-use crate::report::many::Many;
-use crate::report::terminal::as_file;
-use crate::report::words::{minute, number, spoken};
+use crate::diff::{ChangeGroup, ChangeKind, Diff, TestChange, tests};
+use crate::many::Many;
+use crate::terminal::as_file;
+use crate::words::{minute, number, spoken};
 use base::Joined as _;
-use base::yaml::natural;
+use model::item::{FAILED, PASSED, UNKNOWN, plain};
+use yaml::natural;
 
 /// Maximum entries of lists.
 const MAX_TREND_TESTS: usize = 100;
@@ -311,7 +311,7 @@ fn change(page: &mut Html, kind: ChangeKind, group: &ChangeGroup<'_>) {
         "</i></summary>",
     );
     let reasons = reasons(group);
-    let has_hidden_nodes = group.changes.len() > crate::remedies::MAX_NAMED;
+    let has_hidden_nodes = group.changes.len() > model::remedies::MAX_NAMED;
     if !reasons.is_empty() || has_hidden_nodes {
         html!(page, "<div>");
         if has_hidden_nodes {

@@ -7,14 +7,14 @@ use anyhow::Result;
 use regex::escape as pattern_of;
 
 use super::html::{Html, anchor, each, html, prose, text};
-use crate::item::{DURATION, FAILED, FAILURE, Failure, OTHER, PASSED, SKIPPED, UNKNOWN, plain};
-use crate::plugin::builtin;
-use crate::remedies::{Cause, Causes};
-use crate::report::run::{Case, PluginReport, Report, SlowTests, column};
-use crate::report::words::{count, number, spoken};
+use crate::run::{Case, PluginReport, Report, SlowTests, column};
+use crate::words::{count, number, spoken};
 use base::Joined as _;
 use base::visible::{head, tail};
-use base::yaml::natural;
+use model::item::{DURATION, FAILED, FAILURE, Failure, OTHER, PASSED, SKIPPED, UNKNOWN, plain};
+use model::plugin::builtin;
+use model::remedies::{Cause, Causes};
+use yaml::natural;
 
 /// Maximum bytes of one detail, from both ends, of those of failures, and of those of other tests
 /// of a plugin.

@@ -22,13 +22,13 @@ use super::diff::{ChangeKind, Diff, tests};
 use super::many::Many;
 use super::run::{Counts, PluginReport, Report, column};
 use super::words::{minute, number, spoken};
-use crate::item::{FLAKY, OTHER, PASSED};
-use crate::names;
-use crate::remedies::Why;
-use crate::verdict::Outcome;
 use base::Joined as _;
 use digest::Digest;
 use html::{Html, anchor, each, html, text};
+use model::item::{FLAKY, OTHER, PASSED};
+use model::names;
+use model::remedies::Why;
+use model::verdict::Outcome;
 
 /// What surrounds the sections of a page.
 struct Frame {
@@ -64,11 +64,7 @@ struct Filter {
 }
 
 /// Writes the page; `earlier` are the runs of its trend, this one included.
-pub(crate) fn write(
-    report: &Report<'_>,
-    earlier: Option<&Many>,
-    out: &mut dyn Write,
-) -> Result<()> {
+pub fn write(report: &Report<'_>, earlier: Option<&Many>, out: &mut dyn Write) -> Result<()> {
     let digest = Digest::read(report)?;
     let logs = sections::logs(report)?;
     let mut page = Html::default();
@@ -114,7 +110,7 @@ pub(crate) fn write(
 }
 
 /// Writes the page of the changes between two runs.
-pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
+pub fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
     let kinds: Vec<_> = diff.kinds().collect();
     let headline = kinds
         .iter()
@@ -172,7 +168,7 @@ pub(crate) fn write_diff(diff: &Diff, out: &mut dyn Write) -> Result<()> {
 }
 
 /// Writes the page of several archives: a row for each, and what differs.
-pub(crate) fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
+pub fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
     let mut sections = Html::default();
     compare::matrix(&mut sections, many);
     let worst = many.columns.iter().map(|column| column.status).max();

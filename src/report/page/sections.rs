@@ -9,18 +9,18 @@ use anyhow::Result;
 use super::digest::TestList;
 use super::html::{Html, anchor, each, html, prose, tenth, text};
 use super::{Share, bar, class_of, facts_anchor, is_custom, plugin_anchor, plugin_class};
-use crate::health::{Detail, Part};
-use crate::item::{OTHER, PASSED, SKIPPED, plain};
-use crate::names;
-use crate::report::facts::Table;
-use crate::report::run::{NodeReport, PluginReport, Report, SlowTests};
-use crate::report::survey::{Arrival, Period};
-use crate::report::terminal::as_file;
-use crate::report::words::{count, named, number, size, spoken};
-use crate::verdict::Outcome;
+use crate::facts::Table;
+use crate::run::{NodeReport, PluginReport, Report, SlowTests};
+use crate::survey::{Arrival, Period};
+use crate::terminal::as_file;
+use crate::words::{count, named, number, size, spoken};
 use base::Joined as _;
 use base::visible::cut;
-use base::yaml::natural;
+use model::health::{Detail, Part};
+use model::item::{OTHER, PASSED, SKIPPED, plain};
+use model::names;
+use model::verdict::Outcome;
+use yaml::natural;
 
 /// Maximum number of nodes in a table; beyond it they are a picture.
 const MAX_TABLE_NODES: usize = 60;
