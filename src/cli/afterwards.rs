@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use ureq::http::Uri;
 
 use super::certify::{Judgement, Submission};
-use super::flag::{Args, usage_error};
+use super::flag::{Args, Error, usage_error};
 use super::retrieve::{TRANSFER, fetch, interrupted_transfer};
 use super::{output, run_args};
 use crate::deploy::Removal;
@@ -350,9 +350,18 @@ pub(crate) fn report(
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    shown.at("cannot show all of", &path)?;
-    let judged = written?.map(|judgement| judgement.print());
-    Ok(judged.unwrap_or_default().max(ending(exit)))
+    match shown.at("cannot show all of", &path).and(written) {
+        Ok(judgement) => {
+            let judged = judgement.map(|judgement| judgement.print());
+            Ok(judged.unwrap_or_default().max(ending(exit)))
+        }
+        Err(error) => Err(error_after_verdict(&error, exit)),
+    }
+}
+
+/// An error that leaves the verdict as it is.
+pub(super) fn error_after_verdict(error: &anyhow::Error, exit: Option<Exit>) -> anyhow::Error {
+    Error::Judged(format!("{error:#}"), exit).into()
 }
 
 /// What `--fail-on` and `--min-success` ask for.

@@ -19,7 +19,7 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{OutputFiles, ending, look};
+use super::afterwards::{OutputFiles, ending, error_after_verdict, look};
 use super::flag::{Args, interrupted, invalid, usage_error};
 use super::{cluster, output, results};
 use crate::progress_view::{
@@ -251,8 +251,10 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
         })?;
         out.flush()?;
     }
-    written?;
-    Ok(ending(worst))
+    match written {
+        Ok(()) => Ok(ending(worst)),
+        Err(error) => Err(error_after_verdict(&error, worst)),
+    }
 }
 
 /// Rejects flags that have no meaning for several clusters.

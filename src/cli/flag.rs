@@ -16,6 +16,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::image::release;
 use base::{pattern, sys};
+use model::verdict::Exit;
 
 /// The flags and arguments of a call. A flag that the command lacks counts as absent.
 #[derive(Clone, Copy)]
@@ -263,11 +264,14 @@ pub(crate) enum Error {
     Usage(String),
     /// Ctrl-C.
     Interrupted(String),
+    /// Of a command that has judged results; printed before the verdict, which decides the exit
+    /// code.
+    Judged(String, Option<Exit>),
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let (Self::Usage(message) | Self::Interrupted(message)) = self;
+        let (Self::Usage(message) | Self::Interrupted(message) | Self::Judged(message, _)) = self;
         f.write_str(message)
     }
 }

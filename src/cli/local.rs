@@ -25,6 +25,7 @@ use base::temp;
 use model::names::env;
 use model::plugin::builtin;
 use model::status;
+use model::verdict::code_after_error;
 
 /// Signals within this time count as one: `timeout`, for example, signals a program and then its
 /// whole group.
@@ -158,7 +159,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     let code = if ended.errors == 0 && !unsent {
         code
     } else {
-        code.max(1)
+        code_after_error(code)
     };
     Ok(verdict(&complete, code))
 }

@@ -12,6 +12,7 @@ use anyhow::{Result, bail};
 
 use base::{logger, sys, visible};
 use model::names::VERSION;
+use model::verdict::code_after_error;
 
 mod cluster;
 mod flag;
@@ -244,7 +245,10 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     }
     let usage = is_usage.then(|| usage_of(path));
     report_error(&message, usage.as_deref());
-    1
+    match special {
+        Some(Error::Judged(_, exit)) => code_after_error(afterwards::ending(exit.clone())),
+        _ => code_after_error(0),
+    }
 }
 
 /// The usage of a command below an error in its command line.

@@ -25,6 +25,7 @@ use base::sys::{self, Signal};
 use base::visible::{self, Visible};
 use base::workflow::{self, CommandBreaker};
 use base::{clock, live, lock, logger, temp};
+use model::verdict::code_after_error;
 use report::markdown_text;
 
 /// Values of `--output`.
@@ -109,7 +110,7 @@ fn stream_to(stdout: Stdout, work: impl FnOnce(Box<dyn Write + Send>) -> Result<
 pub(crate) fn exit_code(code: u8) -> (u8, Option<String>) {
     match OUTPUT_END.get() {
         Some(OutputEnd::Failed(reason)) => (
-            code.max(1),
+            code_after_error(code),
             Some(format!("cannot write to standard output: {reason}")),
         ),
         Some(OutputEnd::Closed) | None => (code, None),

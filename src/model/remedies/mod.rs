@@ -326,7 +326,7 @@ fn without_label(line: &str) -> &str {
 }
 
 /// Announces the output of a program that crashed, whose last line says why.
-const LAST_OUTPUT: &str = "its last output:";
+pub const LAST_OUTPUT: &str = "its last output:";
 
 /// The lines of a failure that are not blank, from the significant one: the first with a known
 /// cause, else the first that is not a bare location. The last line of a crashed program's output
