@@ -7,12 +7,15 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, anyhow};
+use clap::Arg;
 use clap::builder::{StringValueParser, TypedValueParser, ValueParser};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
-use super::flag::{Filled, parse_bool, parse_minutes, parse_regex, parse_seconds};
+use super::flag::{
+    Filled, Variation, Varied, parse_bool, parse_minutes, parse_regex, parse_seconds,
+};
 use super::flag::{parse_version, within, words};
 use super::output::ProgressForm;
 use super::run_plan::read_text;
@@ -441,7 +444,7 @@ pub(crate) struct SettingFlags {
     #[command(flatten)]
     pub harden: HardenFlag,
     #[command(flatten)]
-    pub redaction: RedactionFlags,
+    pub redaction: Varied<RedactionFlags, OfGeneratedManifest>,
     /// Take no snapshot of the cluster, and do without the permission to read it
     #[arg(long, conflicts_with = "file")]
     pub no_snapshot: bool,
@@ -588,6 +591,16 @@ pub(crate) struct RedactionFlags {
         value_parser = parse_bool
     )]
     pub no_redact: Option<bool>,
+}
+
+/// Declares flags that change the generated manifest, which a given one replaces.
+#[derive(Clone)]
+pub(crate) struct OfGeneratedManifest;
+
+impl Variation for OfGeneratedManifest {
+    fn change(arg: Arg) -> Arg {
+        arg.conflicts_with("file")
+    }
 }
 
 impl RedactionFlags {

@@ -515,7 +515,7 @@ fn configured(flags: &RunFlags, nodes: Option<&NodeFlags>) -> Result<config::Run
     if flags.run.timeout.is_some_and(|timeout| timeout.value < 0) {
         return Err(usage_error("--timeout is negative; 0 means no limit"));
     }
-    flags.run.redaction.apply(&mut config.redaction)?;
+    flags.run.redaction.flags.apply(&mut config.redaction)?;
     if flags.run.no_snapshot {
         config.resources = Some(Vec::new());
     }
