@@ -681,6 +681,44 @@ fn forbidden_events_are_mentioned_and_no_error() {
 }
 
 #[test]
+fn worker_finds_an_aggregator_whose_address_has_changed() {
+    let mut cluster = Cluster::new(&["a"]).plugin("p", "Job", "");
+    let first = cluster.start("");
+    let pod = cluster.pod_on("p", "global");
+    // Its node lost power, and gives the pod another address.
+    drop(first);
+    cluster.listens_at([127, 77, 7, 7].into());
+    let server = cluster.settings["Server"].clone();
+    let aggregator = cluster.start("");
+    let mut worker = Sonobuoy::new("worker global").file("results/r.txt", "late\n");
+    let results = worker.folder().join("results");
+    std::fs::write(
+        results.join("done"),
+        results.join("r.txt").to_str().unwrap(),
+    )
+    .unwrap();
+    for (name, value) in cluster.environment(&pod) {
+        worker = worker.env(&name, value);
+    }
+    worker
+        .env("SONOBUOY_RESULTS_DIR", results)
+        .env("SONOBUOY_DONE_FILE_DELAY", "0s")
+        .env("SONOBUOY_PROGRESS_PORT", "0")
+        .env(
+            "SONOBUOY_AGGREGATOR_SERVICE_HOST",
+            server["bindaddress"].as_str().unwrap(),
+        )
+        .env(
+            "SONOBUOY_AGGREGATOR_SERVICE_PORT",
+            server["bindport"].to_string(),
+        )
+        .run_any();
+    aggregator.ends_well();
+    let archive = cluster.archive();
+    assert_eq!(archive.text("plugins/p/results/global/r.txt"), "late\n");
+}
+
+#[test]
 fn aggregator_that_nobody_would_hear_of_ends() {
     let cluster = Cluster::new(&[]).plugin("p", "Job", "");
     cluster

@@ -20,7 +20,7 @@ fn markdown_report_has_verdict_table_causes_and_no_markup_of_others() {
         "\n| plugin | status | passed | failed | skipped | nodes | duration |\n",
         "\n| e2e | failed | 1 | 1 | 1 | - | - |\n",
         "\n### Why it failed\n\n* **1 × one** (1 test; e2e)\n  * &lt;b&gt;bold&lt;/b&gt; &amp; 'quoted' \"name\"\n",
-        "\n### Undetermined results\n",
+        "\n### Could not be read\n",
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }

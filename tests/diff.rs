@@ -118,12 +118,12 @@ fn crashed_node_is_one_failure_and_fixed_when_it_passes() {
     );
     diff(&bad, &good, "--fail-on unknown")
         .stdout(
-            "Fixed: 1\n  p [n2] (failed -> passed): it ended with exit code 3\n\np: 1 fixed\nUnchanged: 2\n",
+            "Fixed: 1\n  p (failed -> passed): it ended with exit code 3 on n2\n\np: 1 fixed\nUnchanged: 2\n",
         )
         .run();
     diff(&good, &bad, "--fail-on unknown")
         .stdout(
-            "Newly failing: 1\n  p [n2] (failed): it ended with exit code 3\n\nVanished: 2\n  p [n2]: all 2 tests\n\n\
+            "Newly failing: 1\n  p (failed): it ended with exit code 3 on n2\n\nVanished: 2\n  p: all 2 tests on n2\n\n\
              p: 1 newly failing, 2 vanished\nUnchanged: 2\n",
         )
         .stderr("exit 3: 1 test newly failing\n")

@@ -356,7 +356,7 @@ fn text_report_begins_with_verdict_and_groups_by_cause() {
     for line in [
         "  PLUGIN   STATUS   PASSED  FAILED  SKIPPED  NODES  DURATION\n",
         "  net      failed        0       3        0      3         -\n",
-        "\n  3 x dial tcp 10.0.0.1:443: i/o timeout  (1 test on 3 nodes, values differ)\n       net on n1\n       x reach on n1, n2, n3\n       -> look",
+        "\n  3 x dial tcp 10.0.0.1:443: i/o timeout  (1 test on 3 nodes, values differ)\n       net\n       x reach on n1, n2, n3\n       -> look",
         "The results of gone cannot be read: failed to find file",
         "\nNext:\n  sonobuoy run --rerun-failed ",
     ] {
@@ -459,7 +459,7 @@ fn diff_compares_facts_and_durations() {
     let diff = Sonobuoy::new("results diff")
         .arg(before.path())
         .arg(after.path());
-    diff.stdout_has("Much slower: 1\n  clock [n1] (1.5 s -> 6.0 s): offset\n")
+    diff.stdout_has("Much slower: 1\n  clock (1.5 s -> 6.0 s): offset on n1\n")
         .stdout_has("Facts of nodes that changed: 1\n  n2: kernel 6.1 -> 5.4\n")
         .run();
     results(&after, "--facts=all")
@@ -641,7 +641,7 @@ fn diff_names_changes() {
     );
     assert_eq!(json["unchanged"], 4);
     diff("")
-        .stdout_has("Newly failing: 2\n  check [n4] (unknown -> failed): dns\n")
+        .stdout_has("Newly failing: 2\n  check (unknown -> failed): dns on n4\n")
         .run();
     diff("-p e2e")
         .stdout_has("e2e: 1 newly failing, 1 fixed\nUnchanged: 1\n")
@@ -670,7 +670,7 @@ fn diff_names_changes() {
         .stderr_has("neither archive has results of the plugin `absent`")
         .status(1)
         .run();
-    Sonobuoy::new("results diff").arg(before.path()).arg(before.path()).arg("--fail-on=failed").stdout("Still failing: 1\n  e2e: <b>bold</b> & 'quoted' \"name\"\n\ne2e: 1 still failing\nUnchanged: 10\n").run();
+    Sonobuoy::new("results diff").arg(before.path()).arg(before.path()).arg("--fail-on=failed").stdout("Both archives are of the same run.\n\nStill failing: 1\n  e2e: <b>bold</b> & 'quoted' \"name\"\n\ne2e: 1 still failing\nUnchanged: 10\n").run();
 }
 
 #[test]
@@ -840,4 +840,134 @@ fn lists_of_archives_are_bounded_in_memory() {
             limited.status
         );
     }
+}
+
+/// The values between two texts, in order.
+fn between<'t>(text: &'t str, start: &'t str, end: &'t str) -> Vec<&'t str> {
+    let parts = text.split(start).skip(1);
+    parts.map(|part| part.split(end).next().unwrap()).collect()
+}
+
+/// A run whose plugins, causes and nodes are stored in another order than they are shown.
+fn run_in_another_order() -> Folder {
+    let folder = Folder::new();
+    folder.write("meta/info.json", r#"{"plugins":["good","some","bad"]}"#);
+    let tree = |name: &str, items: &str| {
+        let text = format!("name: {name}\nstatus: failed\nitems:\n{items}");
+        folder.write(&format!("plugins/{name}/sonobuoy_results.yaml"), text);
+    };
+    folder.write(
+        "plugins/good/sonobuoy_results.yaml",
+        "name: good\nstatus: passed\nitems:\n- {name: fine, status: passed}\n",
+    );
+    tree(
+        "some",
+        "- {name: alone, status: failed, details: {failure: 'no disk a.go:1: no disk'}}\n",
+    );
+    let mut nodes = String::new();
+    let suite = "<testsuite name=\"s\"><testcase name=\"reach\">\
+                 <failure message=\"refused\">at b.go:2: refused</failure></testcase></testsuite>";
+    for node in ["vm-10", "vm-2", "vm-1"] {
+        nodes.push_str(&format!(
+            "- name: {node}\n  status: failed\n  meta: {{type: node, file: results/{node}/j.xml}}\n  items:\n  \
+             - {{name: reach, status: failed, details: {{failure: \"refused at b.go:2: refused\"}}}}\n"
+        ));
+        folder.write(&format!("plugins/bad/results/{node}/j.xml"), suite);
+    }
+    tree("bad", &nodes);
+    folder
+}
+
+#[test]
+fn every_report_says_the_same_in_the_same_order() {
+    let folder = run_in_another_order();
+    let report = |words: &str| results(&folder, words).run_any().stdout;
+    let json: Value = serde_json::from_str(&report("--format json")).unwrap();
+    let text = report("--mode summary --color never");
+    let markdown = report("--format markdown");
+    let page = report("--format html");
+    let junit = report("--format junit");
+
+    let list = |value: &Value, key: &str| -> Vec<String> {
+        let elements = value.as_array().unwrap().iter();
+        elements
+            .map(|element| element[key].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let plugins = list(&json["plugins"], "name");
+    assert_eq!(plugins, ["some", "bad", "good"]);
+    let table: Vec<_> = text.lines().skip(3).take(3).collect();
+    let rows = table
+        .iter()
+        .map(|row| row.split_whitespace().next().unwrap());
+    assert_eq!(rows.collect::<Vec<_>>(), plugins, "{text}");
+    let rows = markdown.lines().filter_map(|line| {
+        let name = line.strip_prefix("| ")?.split(' ').next()?;
+        plugins.iter().find(|plugin| *plugin == name)
+    });
+    assert_eq!(rows.collect::<Vec<_>>(), plugins.iter().collect::<Vec<_>>());
+    assert_eq!(between(&page, "href=\"#plugin-", "\"")[..3], plugins);
+    let mut suites: Vec<_> = between(&junit, "<testsuite name=\"", "\"")
+        .into_iter()
+        .map(|name| name.split('/').next().unwrap())
+        .collect();
+    suites.dedup();
+    assert_eq!(suites, plugins);
+
+    let causes = list(&json["causes"], "cause");
+    assert_eq!(causes, ["refused", "no disk"]);
+    let of_text = text.lines().filter_map(|line| {
+        let (count, cause) = line.strip_prefix("  ")?.split_once(" x ")?;
+        count.parse::<u32>().ok()?;
+        cause.split("  (").next()
+    });
+    assert_eq!(of_text.take(2).collect::<Vec<_>>(), causes, "{text}");
+    let of_markdown = between(&markdown, " × ", "**");
+    assert_eq!(of_markdown, causes, "{markdown}");
+    let of_page = between(&page, "<span class=\"message\">", "</span>");
+    assert_eq!(of_page, causes);
+    // JUnit has each failure, in the order of the tests.
+    let messages = between(&junit, "message=\"", "\"");
+    assert_eq!(messages, ["no disk", "refused", "refused", "refused"]);
+    let tests = json["plugins"].as_array().unwrap().iter();
+    let of_json: Vec<_> = tests
+        .flat_map(|plugin| plugin["tests"].as_array().unwrap())
+        .filter_map(|test| test["message"].as_str())
+        .collect();
+    assert_eq!(of_json, messages);
+
+    let nodes = "reach on vm-1, vm-2, vm-10";
+    assert!(text.contains(nodes) && markdown.contains(nodes), "{text}");
+    assert_eq!(between(&page, "class=\"chips\">", "</p>").len(), 1);
+    let chips = between(between(&page, "class=\"chips\">", "</p>")[0], "\">", "</a>");
+    assert_eq!(chips, ["vm-1", "vm-2", "vm-10"]);
+    let names = list(&json["plugins"][1]["nodes"], "name");
+    assert_eq!(names, ["vm-1", "vm-2", "vm-10"]);
+}
+
+#[test]
+fn forty_failures_of_two_tests_are_a_short_diff() {
+    let archive = |status: &str| {
+        let folder = Folder::new();
+        folder.write("meta/info.json", r#"{"plugins":["net"]}"#);
+        let mut tree = String::from("name: net\nitems:\n");
+        for number in 1..=20 {
+            tree.push_str(&format!(
+                "- name: vm-{number}\n  status: {status}\n  meta: {{type: node}}\n  items:\n  \
+                 - {{name: reach, status: {status}}}\n  - {{name: resolve, status: {status}}}\n"
+            ));
+        }
+        folder.write("plugins/net/sonobuoy_results.yaml", tree);
+        folder
+    };
+    let (before, after) = (archive("passed"), archive("failed"));
+    let on = "on vm-1, vm-2, vm-3, vm-4, vm-5 and 15 more";
+    Sonobuoy::new("results diff")
+        .arg(before.path())
+        .arg(after.path())
+        .stdout(&format!(
+            "Newly failing: 40\n  net (passed -> failed): reach {on}\n  \
+             net (passed -> failed): resolve {on}\n\nnet: 40 newly failing\nUnchanged: 0\n"
+        ))
+        .run();
 }

@@ -646,6 +646,13 @@ fn change_of_a_result_explains_a_time_limit() {
 }
 
 #[test]
+fn compressed_file_that_is_no_archive_is_an_error() {
+    let script = "cd $RESULTS_DIR; echo line | gzip > log.gz; ls -d $RESULTS_DIR/log.gz > done";
+    let error = reported_error(script, 60);
+    assert!(error.contains("the gzip tar is damaged"), "{error}");
+}
+
+#[test]
 fn growing_folder_is_reported_with_the_file() {
     let script = "cd $RESULTS_DIR; mkdir -p d/sub; head -c 20000000 /dev/urandom > d/sub/r; ls -d $RESULTS_DIR/d > done;
         while :; do echo line >> d/sub/r; done";

@@ -239,15 +239,6 @@ fn no_reader_of_an_archive_changes_the_exit_code_or_files() {
             outcome.code_of_results(*limit),
         );
     });
-    cases.retain(|(_, _, reader, limit)| {
-        // Each reader with another limit.
-        Reader::EVERY
-            .iter()
-            .position(|other| other == reader)
-            .unwrap()
-            % LIMITS.len()
-            == *limit
-    });
     each(&cases, |(outcome, archive, reader, limit)| {
         let (_api, config) = outcome.publish(archive);
         let words = format!("wait --retrieve out {FILES} --fail-on {}", LIMITS[*limit]);
@@ -258,6 +249,26 @@ fn no_reader_of_an_archive_changes_the_exit_code_or_files() {
         outcome.check(&read, *reader, LIMITS[*limit], outcome.codes[*limit]);
         outcome.check_files(read.folder.path());
     });
+}
+
+#[test]
+fn file_that_cannot_be_written_hides_no_verdict() {
+    let failed = OUTCOMES.iter().find(|outcome| outcome.name == "failed");
+    let outcome = failed.unwrap();
+    for (limit, code) in [("never", 1), ("failed", 3)] {
+        for flag in ["--junit", "--html"] {
+            let run = outcome.run(&format!("{flag} /dev/full --fail-on {limit}"));
+            let read = run.read_by(Reader::Whole);
+            assert_eq!(read.code, Some(code), "{flag}: {}", read.stderr);
+            let stderr = &read.stderr;
+            assert!(stderr.contains("cannot write `/dev/full`"), "{stderr}");
+            assert_eq!(
+                code == 3,
+                stderr.contains("exit 3: 1 test failed"),
+                "{stderr}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::export::{results, run};
-use crate::support::{self, Folder};
+use crate::support::{self, Folder, Sonobuoy};
 
 #[test]
 fn page_is_self_contained_and_escaped() {
@@ -395,7 +395,8 @@ fn cause_has_one_card_per_test_the_nodes_and_a_command() {
         chips.find(">vm-2<").unwrap(),
         chips.find(">vm-10<").unwrap(),
     );
-    assert!(two < ten && !chips.contains("vm-1<"), "{chips}");
+    let one = chips.find(">vm-1<").unwrap();
+    assert!(one < two && two < ten, "{chips}");
     for id in chips
         .split("href=\"#")
         .skip(1)
@@ -403,15 +404,140 @@ fn cause_has_one_card_per_test_the_nodes_and_a_command() {
     {
         assert!(page.contains(&format!("id=\"{id}\"")), "{id}");
     }
+    let cause = page
+        .split("<details class=\"cause failed\"")
+        .nth(1)
+        .unwrap();
+    let summary = cause.split("</summary>").next().unwrap();
     assert!(
-        page.contains(
-            "<span>dial tcp <span class=\"vary\">10.0.0.1</span>:443: i/o timeout</span>"
-        )
+        summary.ends_with(
+            "<b>reach</b> <small>3 nodes · values differ · net</small><span class=\"message\">\
+             dial tcp <span class=\"vary\">10.0.0.1</span>:443: i/o timeout</span>"
+        ),
+        "{summary}"
     );
+}
+
+#[test]
+fn command_to_run_again_is_offered_where_it_works() {
+    let folder = Folder::new();
+    let plugins = ["e2e", "network", "of-a-file", "$(touch x)"];
+    folder.write("meta/info.json", json!({"plugins": plugins}).to_string());
+    for plugin in plugins {
+        let tree = format!(
+            "name: x\nstatus: failed\nitems:\n- {{name: a test, status: failed, details: \
+             {{failure: why {plugin}}}}}\n"
+        );
+        folder.write(&format!("plugins/{plugin}/sonobuoy_results.yaml"), tree);
+    }
+    let commands = || {
+        let page = results(&folder, "--format html").run_any().stdout;
+        let commands = page.split("data-rerun=\"").skip(1);
+        let mut commands: Vec<_> = commands
+            .map(|rest| rest.split('"').next().unwrap().to_owned())
+            .collect();
+        commands.sort();
+        commands
+    };
+    assert_eq!(commands(), ["sonobuoy run --local -p network"]);
+    folder.write("serverversion.json", r#"{"gitVersion":"v1.34.2"}"#);
     assert_eq!(
-        page.matches("data-rerun=").count(),
-        1,
-        "a name that a shell would run is no command"
+        commands(),
+        [
+            "sonobuoy run --wait --e2e-focus &#39;a test&#39;",
+            "sonobuoy run --wait -p network",
+        ]
     );
-    assert!(page.contains("data-rerun=\"sonobuoy run --wait -p net\""));
+}
+
+#[test]
+fn skipped_tests_show_their_reason_and_leave_first() {
+    let folder = Folder::new();
+    folder.write("meta/info.json", r#"{"plugins":["p"]}"#);
+    let mut tree = String::from(
+        "name: p\nstatus: passed\nitems:\n- name: j.xml\n  status: passed\n  \
+         meta: {type: file, file: results/global/j.xml}\n  items:\n",
+    );
+    for number in 0..9_000 {
+        let status = if number < 4_000 { "skipped" } else { "passed" };
+        tree.push_str(&format!("  - {{name: t{number}, status: {status}}}\n"));
+    }
+    folder.write("plugins/p/sonobuoy_results.yaml", tree);
+    let suite = "<testsuite name=\"s\"><testcase name=\"t0\">\
+                 <skipped message=\"the node has no GPU\"/></testcase></testsuite>";
+    folder.write("plugins/p/results/global/j.xml", suite);
+    let page = results(&folder, "--format html").run_any().stdout;
+    assert_eq!(page.matches("<p class=\"k passed\"").count(), 5_000);
+    assert_eq!(page.matches("<p class=\"k\"").count(), 3_000);
+    assert!(page.contains(">t0 <i>the node has no GPU</i>"));
+    assert!(page.contains("and 1,000 more in the archive, all skipped"));
+    assert!(page.contains("data-unlisted=\"1000\""));
+}
+
+#[test]
+fn timeline_compares_at_least_two_bars() {
+    let folder = run();
+    let result = |plugin: &str| {
+        json!({"plugin": plugin, "node": "global", "started": "2026-01-01T00:00:10Z",
+               "arrived": "2026-01-01T00:01:00Z"})
+    };
+    let page = |results_of: Value| {
+        folder.write("meta/results.json", results_of.to_string());
+        results(&folder, "--format html").run_any().stdout
+    };
+    assert!(!page(json!([result("e2e")])).contains("<h3>Timeline</h3>"));
+    assert!(page(json!([result("e2e"), result("gone")])).contains("<h3>Timeline</h3>"));
+}
+
+#[test]
+fn archive_compared_with_itself_is_remarked() {
+    let folder = run();
+    let diff = |words: &str| {
+        let command = Sonobuoy::new("results diff")
+            .arg(folder.path())
+            .arg(folder.path());
+        let command = words.split_whitespace().fold(command, Sonobuoy::arg);
+        command.run_any().stdout
+    };
+    let remark = "Both archives are of the same run.";
+    assert!(diff("").starts_with(remark));
+    assert!(diff("--format html").contains(remark));
+    assert!(diff("--format json").contains("\"sameRun\":true"));
+}
+
+/// Which buttons the causes have at the start, and where the panel is after a click on a picture.
+const START: &str = "
+addEventListener('load', () => {
+  const buttons = card => [...card.querySelectorAll(':scope > .copy')].map(button => button.textContent);
+  const outcome = { buttons: [...document.querySelectorAll('details.cause')].map(buttons) };
+  const picture = document.querySelector('svg.nodes');
+  if (picture) {
+    picture.scrollIntoView();
+    const box = picture.getBoundingClientRect();
+    picture.dispatchEvent(new MouseEvent('click', { clientX: box.left + 3, clientY: box.top + 3 }));
+    const panel = document.getElementById('node').getBoundingClientRect();
+    outcome.panel = panel.height > 0 && panel.top >= 0 && panel.top < innerHeight;
+  }
+  document.documentElement.dataset.outcome = JSON.stringify(outcome);
+});
+";
+
+#[test]
+fn open_causes_have_their_buttons_and_a_click_on_a_picture_shows_the_node() {
+    let folder = Folder::new();
+    folder.write("meta/info.json", r#"{"plugins":["network"]}"#);
+    let mut tree = String::from("name: network\nstatus: failed\nitems:\n");
+    for number in 0..100 {
+        tree.push_str(&format!(
+            "- name: n{number}\n  status: failed\n  meta: {{type: node}}\n  \
+             items: [{{name: dns, status: failed, details: {{failure: no such host}}}}]\n"
+        ));
+    }
+    folder.write("plugins/network/sonobuoy_results.yaml", tree);
+    let page = results(&folder, "--format html").run_any().stdout;
+    let Some(outcome) = used(&folder, &page, &[START]) else {
+        return;
+    };
+    let buttons = ["Copy link", "Copy command to run again", "Copy as issue"];
+    assert_eq!(outcome, json!({"buttons": [buttons], "panel": true}));
 }

@@ -4,6 +4,7 @@
 //! which never leaves this process, and the request to certify it (PKCS #10). That request contains
 //! no name: the accompanying token determines the certificate's subject.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ring::rand::SystemRandom;
@@ -24,6 +25,9 @@ use base::tls::{P256_KEY, pem};
 pub struct Access {
     /// `https://host:port`; a path is ignored.
     pub aggregator_url: String,
+    /// The address of the aggregator's Service, which is tried as well, since the aggregator gets
+    /// another address of its own when its node starts again.
+    pub service_address: Option<SocketAddr>,
     /// The run's certificate authority, the only trusted one.
     pub ca_cert: String,
     /// The certificate that names the plugin; empty to request one.
@@ -36,7 +40,7 @@ pub struct Access {
 
 impl Access {
     /// Reads a worker's environment: `AGGREGATOR_URL` and `CA_CERT`, with either
-    /// `SONOBUOY_TOKEN_FILE` or `CLIENT_CERT` and `CLIENT_KEY`.
+    /// `SONOBUOY_TOKEN_FILE` or `CLIENT_CERT` and `CLIENT_KEY`, and the Service, if there is one.
     pub fn from_env() -> Result<Self, Error> {
         Self::read(|name| std::env::var(name).ok()).map_err(|missing| {
             Error::Settings(format!(
@@ -50,8 +54,11 @@ impl Access {
     /// missing variable.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<&'static str>> {
         let given = |name: &str| lookup(name).unwrap_or_default();
+        let service = given(env::SERVICE_HOST).parse::<IpAddr>().ok();
+        let service_address = service.zip(given(env::SERVICE_PORT).parse().ok());
         let access = Self {
             aggregator_url: given(env::AGGREGATOR_URL),
+            service_address: service_address.map(SocketAddr::from),
             ca_cert: given(env::CA_CERT),
             client_cert: given(env::CLIENT_CERT),
             client_key: given(env::CLIENT_KEY),
@@ -284,6 +291,28 @@ mod tests {
             with_token.is_ok_and(|access| access.asks()),
             "a token replaces certificate and key"
         );
+    }
+
+    #[test]
+    fn service_is_optional() {
+        let read = |host: &str| {
+            Access::read(|name| {
+                Some(match name {
+                    env::SERVICE_HOST => host.to_owned(),
+                    env::SERVICE_PORT => "8080".to_owned(),
+                    _ => "x".to_owned(),
+                })
+            })
+        };
+        for (host, expected) in [
+            ("10.96.0.7", Some("10.96.0.7:8080")),
+            ("fd00::7", Some("[fd00::7]:8080")),
+            ("", None),
+            ("a name", None),
+        ] {
+            let address = read(host).unwrap().service_address;
+            assert_eq!(address, expected.map(|text| text.parse().unwrap()));
+        }
     }
 
     #[test]

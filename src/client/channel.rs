@@ -4,7 +4,9 @@
 //! Shared by all threads of a plugin. Only one requests a certificate at a time; the others wait
 //! only without a valid one.
 
-use std::sync::{Mutex, TryLockError};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant};
 
 use ureq::Agent;
@@ -30,6 +32,10 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const RENEW_PAUSE: Duration = Duration::from_secs(30);
 /// Renewal interval if the response does not specify one.
 const DEFAULT_RENEWAL: Duration = Duration::from_secs(600);
+/// Time in which a connection to an address that answers is usually made.
+const USUAL_CONNECT_TIME: Duration = Duration::from_secs(2);
+/// Maximum addresses of the aggregator itself that are tried beside its Service.
+const MAX_OWN_ADDRESSES: usize = 4;
 /// Maximum bytes of a certificate.
 const MAX_CERTIFICATE_BYTES: u64 = 16 << 10;
 
@@ -58,9 +64,10 @@ impl Channel {
         let base = access.base()?;
         let (mut guest, mut held) = (None, Held::default());
         if access.asks() {
-            guest = Some((agent(access.trusting()?.build()), Key::new()?));
+            let tls = access.trusting()?.build();
+            guest = Some((agent(tls, access.service_address), Key::new()?));
         } else {
-            held.agent = Some(agent(access.tls()?));
+            held.agent = Some(agent(access.tls()?, access.service_address));
         }
         Ok(Self {
             access: access.clone(),
@@ -171,7 +178,7 @@ impl Channel {
         };
         let tls = access.tls()?;
         Ok((
-            agent(tls),
+            agent(tls, access.service_address),
             renew.map_or(DEFAULT_RENEWAL, Duration::from_secs),
         ))
     }
@@ -187,8 +194,8 @@ impl Held {
     }
 }
 
-/// An agent with these TLS settings, without proxies.
-fn agent(tls: TlsConfig) -> Agent {
+/// An agent with these TLS settings, without proxies, which tries the address of the Service, too.
+fn agent(tls: TlsConfig, service: Option<SocketAddr>) -> Agent {
     let config = Agent::config_builder()
         .tls_config(tls)
         // The aggregator is in the same cluster: ignore proxies of the environment.
@@ -206,9 +213,40 @@ fn agent(tls: TlsConfig) -> Agent {
         .timeout_per_write(Some(super::WRITE_TIMEOUT))
         .timeout_per_read(Some(super::READ_TIMEOUT))
         .build();
-    let tcp = ().chain(TcpConnector::default()).chain(GatheringConnector);
-    let connector = tcp.chain(RustlsConnector::default());
-    Agent::with_parts(config, connector, CallerResolver::default())
+    let prefers_service = Arc::new(AtomicBool::new(false));
+    let route = RouteConnector(Arc::clone(&prefers_service));
+    let tcp = ().chain(TcpConnector::default()).chain(route);
+    let connector = tcp
+        .chain(GatheringConnector)
+        .chain(RustlsConnector::default());
+    let resolver = CallerResolver {
+        names: DefaultResolver::default(),
+        service,
+        prefers_service,
+    };
+    Agent::with_parts(config, connector, resolver)
+}
+
+/// Changes which of two addresses is tried first after a connection that took so long that the
+/// first one probably did not answer. Whose certificate is expected does not change.
+#[derive(Debug)]
+struct RouteConnector(Arc<AtomicBool>);
+
+impl<T: Transport> Connector<T> for RouteConnector {
+    type Out = T;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<T>,
+    ) -> Result<Option<T>, ureq::Error> {
+        if let time::Instant::Exact(began) = details.now
+            && began.elapsed() >= USUAL_CONNECT_TIME
+        {
+            self.0.fetch_xor(true, Ordering::Relaxed);
+        }
+        Ok(chained)
+    }
 }
 
 /// Makes TLS send many records in one system call instead of one.
@@ -327,8 +365,14 @@ impl<T: Transport> Buffers for Gathering<T> {
 
 /// Resolves names on the caller's thread, within the limits of the C library. With a timeout, ureq
 /// starts a thread for each name, and panics where no thread can be started.
-#[derive(Debug, Default)]
-struct CallerResolver(DefaultResolver);
+///
+/// Adds the address of the aggregator's Service.
+#[derive(Debug)]
+struct CallerResolver {
+    names: DefaultResolver,
+    service: Option<SocketAddr>,
+    prefers_service: Arc<AtomicBool>,
+}
 
 impl Resolver for CallerResolver {
     fn resolve(
@@ -337,13 +381,30 @@ impl Resolver for CallerResolver {
         config: &Config,
         timeout: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        self.0.resolve(
+        let resolved = self.names.resolve(
             uri,
             config,
             NextTimeout {
                 after: time::Duration::NotHappening,
                 ..timeout
             },
-        )
+        );
+        let Some(service) = self.service else {
+            return resolved;
+        };
+        // A name that cannot be resolved is no reason not to use the Service.
+        let own = resolved
+            .iter()
+            .flat_map(|addresses| addresses.iter().copied())
+            .take(MAX_OWN_ADDRESSES);
+        let mut addresses = self.empty();
+        if self.prefers_service.load(Ordering::Relaxed) {
+            addresses.push(service);
+            own.for_each(|address| addresses.push(address));
+        } else {
+            own.for_each(|address| addresses.push(address));
+            addresses.push(service);
+        }
+        Ok(addresses)
     }
 }

@@ -2,6 +2,11 @@
 
 /// `https://host:port` of the aggregator.
 pub const AGGREGATOR_URL: &str = "AGGREGATOR_URL";
+/// Host and port of the aggregator's Service, which Kubernetes adds to the environment of pods in
+/// its namespace. Unlike the aggregator's own address, it outlives the restart of a node.
+pub const SERVICE_HOST: &str = "SONOBUOY_AGGREGATOR_SERVICE_HOST";
+/// See [`SERVICE_HOST`].
+pub const SERVICE_PORT: &str = "SONOBUOY_AGGREGATOR_SERVICE_PORT";
 /// The run's certificate authority, PEM.
 pub const CA_CERT: &str = "CA_CERT";
 /// The plugin's certificate, PEM.

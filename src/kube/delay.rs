@@ -63,10 +63,11 @@ impl Delay {
         let has_node = !object["spec"]["nodeName"].text().is_empty();
         let counts = |event: &&Value| {
             let reason = event["reason"].text();
+            let is_outdated = has_node && reason == UNSCHEDULED;
             event["type"] == "Warning"
                 && !event["message"].text().is_empty()
                 && !HARMLESS.contains(&reason)
-                && !(has_node && reason == UNSCHEDULED)
+                && !is_outdated
                 && time(event) >= progress
         };
         let newest = events

@@ -79,6 +79,8 @@ pub const AUTHORITY: &str = "authority.pem";
 /// The cluster's identifier of the run, inside the same folder: a pod with the same one resumes the
 /// run.
 pub const IDENTITY: &str = "identity";
+/// The addresses that the aggregator has had during the run, one per line, the latest first.
+pub const ADDRESSES: &str = "addresses";
 /// Next to the folders of runs: the uid of the pod whose run is complete.
 pub const COMPLETE: &str = "complete";
 /// Next to them: the last status of a complete run, or a status that the annotation of the pod

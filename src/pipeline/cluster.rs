@@ -46,7 +46,7 @@ const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time limit for the first contact with the API server; later outages may last longer.
-const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(120);
+const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of an identity file.
 const MAX_IDENTITY_BYTES: u64 = 4 << 10;
@@ -197,8 +197,8 @@ impl ClusterRun<'_> {
             let aggregator = Arc::clone(&aggregator);
             status_service.show(move || aggregator.status());
         }
-        let host = &self.config.server.advertise_address;
-        let server = conduct::server(server, host, by_node, &aggregator, &self.config)?;
+        let hosts = aggregator.addresses(&self.config.server.advertise_address)?;
+        let server = conduct::server(server, &hosts, by_node, &aggregator, &self.config)?;
         let driver = driver::cluster::ClusterDriver {
             client: self.client.clone(),
             config: &self.config,

@@ -79,11 +79,11 @@ pub(super) fn settings(
     }
 }
 
-/// The server of a run, which workers know as `host`. It is open to `guests`, who may request
+/// The server of a run, which workers know by one of these `hosts`. It is open to `guests`, who may request
 /// certificates.
 pub(super) fn server(
     bound: Server,
-    host: &str,
+    hosts: &[String],
     guests: bool,
     aggregator: &Aggregator,
     config: &config::Run,
@@ -91,7 +91,7 @@ pub(super) fn server(
     let authority = aggregator.authority();
     let tls = server_config(
         &authority.certificate_pem(),
-        &authority.server(host)?,
+        &authority.server_at(hosts)?,
         guests,
     )?;
     Ok(bound

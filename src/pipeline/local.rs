@@ -141,7 +141,8 @@ impl LocalRun<'_> {
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
         let host = server.local_addr().to_string();
-        let server = conduct::server(server, &host, true, &aggregator, &self.config)?;
+        let hosts = [host.clone()];
+        let server = conduct::server(server, &hosts, true, &aggregator, &self.config)?;
         let driver = driver::local::LocalDriver::new(driver::local::Machine {
             program: self.program.clone(),
             pods: work.join("pods"),

@@ -167,12 +167,18 @@ impl Retrieval<'_> {
             }
             Err(error) => return Err(RetrievalError::Unasked(error.into())),
         };
-        if pod["status"]["phase"] == "Pending" {
+        let phase = pod["status"]["phase"].text();
+        if ["Pending", "Failed"].contains(&phase) {
+            // No container runs in which a command could.
             let state = RunState::read_pod(client, &pod);
-            return Err(RetrievalError::NotReady(anyhow!(
-                "the run has not started: {}; wait for it with `sonobuoy wait -n {namespace}`",
-                state.summary()
-            )));
+            return Err(RetrievalError::NotReady(if phase == "Pending" {
+                anyhow!(
+                    "the run has not started: {}; wait for it with `sonobuoy wait -n {namespace}`",
+                    state.summary()
+                )
+            } else {
+                anyhow!("the aggregator has ended: {}", state.summary())
+            }));
         }
         let run = pod["metadata"]["annotations"][ANNOTATION_STATUS].as_str();
         let run = run.and_then(|text| status::Run::parse(text).ok());

@@ -22,18 +22,21 @@ use super::facts::parts;
 use super::files::{ExtractedFiles, objects};
 use super::many::ArchiveColumn;
 use super::run::{Case, Cases, Report};
-use super::template::anchor;
-use super::terminal::TextOutput;
-use super::words::{count, spoken};
-use base::json::{is_default, json, list};
+use super::terminal::{TextOutput, colour};
+use super::words::{count, number, spoken};
+use base::Joined as _;
+use base::json::{is_default, json};
 use base::visible;
-use model::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure};
+use model::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure, plain};
 use model::layout;
+use model::remedies::{TestPlace, TestPlaces};
 use model::verdict::{Changes, Exit, FailOn, exit_of_changes};
 
 /// Factor and minimum in seconds from which a test is reported as slower.
 const SLOWER: f64 = 3.0;
 const SLOW: f64 = 1.0;
+/// Maximum entries of a list in the text.
+const MAX_LISTED: usize = 200;
 /// Factor from which a plugin's longer duration is reported.
 const LONGER: f64 = 1.1;
 /// Maximum length of one failure's reason, and bytes of all.
@@ -71,9 +74,19 @@ const KINDS: [[&str; 3]; 7] = [
 ];
 
 impl ChangeKind {
-    /// Its names in JSON and in text, and its class on the page.
-    pub fn words(self) -> [&'static str; 3] {
-        KINDS[self as usize]
+    /// Its key in JSON, and its anchor on the page.
+    pub(super) fn id(self) -> &'static str {
+        KINDS[self as usize][0]
+    }
+
+    /// Its name in text.
+    pub(super) fn title(self) -> &'static str {
+        KINDS[self as usize][1]
+    }
+
+    /// Its class on the page, and its colour on a terminal.
+    pub(super) fn class(self) -> &'static str {
+        KINDS[self as usize][2]
     }
 }
 
@@ -108,7 +121,9 @@ pub struct Diff {
     /// All changes, by kind.
     pub changes: Vec<TestChange>,
     /// Number of unchanged tests.
-    unchanged: u64,
+    pub unchanged: u64,
+    /// Whether both archives are of one run.
+    is_same_run: bool,
     /// Facts of nodes that changed.
     pub facts: Vec<String>,
     /// The two runs in brief.
@@ -171,8 +186,12 @@ impl Diff {
         let runs = [Report::read(before, None)?, Report::read(after, None)?];
         let [was, is] = runs.each_ref().map(delivered);
         let facts = before.facts.changes(&after.facts);
+        let [first, second] = &runs;
+        let is_same_run = first.archive == second.archive
+            || !first.run_id.is_empty() && first.run_id == second.run_id;
         let mut diff = Self {
             room: ALL_WHY,
+            is_same_run,
             runs: runs.each_ref().map(ArchiveColumn::of),
             facts,
             ..Self::default()
@@ -300,39 +319,64 @@ impl Diff {
             .map(|changes| (changes[0].kind, changes))
     }
 
+    /// What a reader should know first: that nothing was compared with something else.
+    pub(super) fn remark(&self) -> Option<String> {
+        self.is_same_run
+            .then(|| "Both archives are of the same run.".to_owned())
+    }
+
     /// Versions that differ; empty if an archive lacks it.
-    fn versions(&self) -> Vec<Value> {
+    pub(super) fn versions(&self) -> Vec<VersionChange> {
         let names: BTreeSet<_> = self
             .runs
             .iter()
             .flat_map(|run| run.versions.keys())
             .collect();
-        let change = |name| {
+        let mut changes = Vec::new();
+        for name in names {
             let [before, after] = self
                 .runs
                 .each_ref()
-                .map(|run| run.versions.get(name).map_or("", String::as_str));
-            (before != after).then(|| json!({"name": name, "before": before, "after": after}))
-        };
-        names.into_iter().filter_map(change).collect()
+                .map(|run| run.versions.get(name).cloned().unwrap_or_default());
+            if before != after {
+                let name = name.clone();
+                changes.push(VersionChange {
+                    name,
+                    before,
+                    after,
+                });
+            }
+        }
+        changes
     }
 
-    /// Durations in seconds of the run, which has no name, and of each plugin in both archives, if
-    /// `is_told`.
-    fn durations(&self, is_told: impl Fn(f64, f64) -> bool) -> Vec<Value> {
+    /// Durations of the run, and of each plugin in both archives.
+    fn durations(&self) -> Vec<DurationChange> {
         let [before, after] = &self.runs;
-        let took = |plugin: Option<&str>, before: Option<f64>, after: Option<f64>| {
-            let (before, after) = before.zip(after)?;
-            is_told(before, after)
-                .then(|| json!({"plugin": plugin, "before": before, "after": after}))
+        let change = |plugin: Option<&String>, before: Option<f64>, after: Option<f64>| {
+            Some(DurationChange {
+                plugin: plugin.cloned(),
+                before: before?,
+                after: after?,
+            })
         };
         let plugins = before.plugins.iter().filter_map(|(name, cell)| {
-            took(Some(name), cell.duration, after.plugins.get(name)?.duration)
+            let other = after.plugins.get(name)?;
+            change(Some(name), cell.duration, other.duration)
         });
-        took(None, before.duration, after.duration)
+        change(None, before.duration, after.duration)
             .into_iter()
             .chain(plugins)
             .collect()
+    }
+
+    /// Durations that changed more than they usually do.
+    pub(super) fn longer_durations(&self) -> Vec<DurationChange> {
+        let mut durations = self.durations();
+        durations.retain(|DurationChange { before, after, .. }| {
+            before.max(*after) > LONGER * before.min(*after) + 1.0
+        });
+        durations
     }
 
     /// The JSON document.
@@ -340,14 +384,17 @@ impl Diff {
         let [before, after] = &self.runs;
         let mut document = json!({
             "schemaVersion": SCHEMA_VERSION, "before": before.archive, "after": after.archive,
-            "versions": self.versions(), "durations": self.durations(|_, _| true),
+            "versions": self.versions(), "durations": self.durations(),
             "facts": self.facts, "unchanged": self.unchanged,
         });
+        if self.is_same_run {
+            document["sameRun"] = json!(true);
+        }
         for [key, ..] in KINDS {
             document[key] = json!([]);
         }
         for (kind, changes) in self.kinds() {
-            document[kind.words()[0]] = json!(changes);
+            document[kind.id()] = json!(changes);
         }
         if let Some(objects) = &self.objects {
             document["objects"] = json!(objects);
@@ -355,41 +402,134 @@ impl Diff {
         document
     }
 
-    /// What text and page say.
-    pub(super) fn values(&self) -> Value {
-        // Counts of each kind, by plugin: the summary.
-        let mut summary = BTreeMap::<&str, Vec<String>>::new();
-        let kinds = self.kinds().map(|(kind, changes)| {
-            let [id, title, class] = kind.words();
-            let plugins = changes.chunk_by(|a, b| a.plugin == b.plugin).map(|changes| {
-                let told = format!("{} {}", tests(changes), title.to_lowercase());
-                summary.entry(&changes[0].plugin).or_default().push(told);
-                let rows = changes.iter().map(|change| {
-                    let names = [&*change.plugin, change.node.as_deref().unwrap_or_default(), &change.test];
-                    json!({
-                        "anchor": anchor(id, &names), "change": change, "why": change.why.trim(),
-                        "moved": change.before != change.after,
-                    })
-                });
-                json!({"plugin": changes[0].plugin, "rows": list(rows)})
-            });
-            json!({"id": id, "title": title, "class": class, "tests": tests(changes), "plugins": list(plugins)})
-        });
-        let kinds = list(kinds);
-        let durations =
-            self.durations(|before, after| before.max(after) > LONGER * before.min(after) + 1.0);
-        let summary = summary
-            .iter()
-            .map(|(plugin, counts)| json!({"plugin": plugin, "counts": counts}));
-        json!({
-            "kinds": kinds, "versions": self.versions(), "durations": durations,
-            "changes": self.facts, "summary": list(summary), "unchanged": self.unchanged,
-        })
-    }
-
     /// Writes the text report.
     pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
-        terminal.fill(include_str!("diff.txt"), &[&self.values()])
+        if let Some(remark) = self.remark() {
+            terminal.line(&remark)?;
+            terminal.blank()?;
+        }
+        for (kind, changes) in self.kinds() {
+            let style = colour(kind.class()).unwrap_or_default();
+            let title = format!("{}: {}", kind.title(), tests(changes));
+            terminal.painted(style, &title)?;
+            for of_plugin in changes.chunk_by(|a, b| a.plugin == b.plugin) {
+                let groups: Vec<_> = ChangeGroup::all(of_plugin)
+                    .iter()
+                    .map(ChangeGroup::text)
+                    .collect();
+                terminal.list(&groups, MAX_LISTED)?;
+            }
+            terminal.blank()?;
+        }
+        let or_unknown = |version: &String| match &**version {
+            "" => "unknown".to_owned(),
+            version => version.to_owned(),
+        };
+        let versions = self.versions();
+        let versions = versions.iter().map(|change| {
+            let (before, after) = (or_unknown(&change.before), or_unknown(&change.after));
+            format!("{}: {before} -> {after}", change.name)
+        });
+        terminal.section(
+            "Versions that changed",
+            &versions.collect::<Vec<_>>(),
+            usize::MAX,
+        )?;
+        let durations = self.longer_durations();
+        let durations = durations.iter().map(|change| {
+            let what = change.plugin.as_deref().unwrap_or("the run");
+            let (before, after) = (spoken(change.before), spoken(change.after));
+            format!("{what}: {before} -> {after}")
+        });
+        terminal.section(
+            "Durations that changed",
+            &durations.collect::<Vec<_>>(),
+            usize::MAX,
+        )?;
+        terminal.section("Facts of nodes that changed", &self.facts, MAX_LISTED)?;
+        for (plugin, counts) in self.summary() {
+            terminal.line(&format!("{plugin}: {counts}"))?;
+        }
+        terminal.line(&format!("Unchanged: {}", self.unchanged))
+    }
+
+    /// The number of changes of each kind, by plugin.
+    fn summary(&self) -> BTreeMap<&str, String> {
+        let mut summary = BTreeMap::<&str, String>::new();
+        for (kind, changes) in self.kinds() {
+            for of_plugin in changes.chunk_by(|a, b| a.plugin == b.plugin) {
+                let counts = summary.entry(&of_plugin[0].plugin).or_default();
+                let gap = if counts.is_empty() { "" } else { ", " };
+                let (tests, title) = (tests(of_plugin), kind.title().to_lowercase());
+                counts.push_str(&format!("{gap}{tests} {title}"));
+            }
+        }
+        summary
+    }
+}
+
+/// A version in both archives.
+#[derive(Serialize)]
+pub(super) struct VersionChange {
+    pub name: String,
+    pub before: String,
+    pub after: String,
+}
+
+/// A duration in both archives, in seconds; of the run, if of no plugin.
+#[derive(Serialize)]
+pub(super) struct DurationChange {
+    pub plugin: Option<String>,
+    pub before: f64,
+    pub after: f64,
+}
+
+/// Equal changes of a test on several nodes.
+pub(super) struct ChangeGroup<'d> {
+    pub place: TestPlace,
+    pub changes: Vec<&'d TestChange>,
+}
+
+impl<'d> ChangeGroup<'d> {
+    /// Groups the changes of one kind.
+    pub(super) fn all(changes: &'d [TestChange]) -> Vec<Self> {
+        let mut places = TestPlaces::<Vec<&TestChange>>::default();
+        for change in changes {
+            // Durations differ on each node.
+            let variant = match change.kind {
+                ChangeKind::Slower => 0,
+                _ => base::digest(&(&change.before, &change.after)),
+            };
+            places
+                .add(
+                    (&change.plugin, &change.test, variant),
+                    change.node.as_deref(),
+                    Vec::new,
+                )
+                .push(change);
+        }
+        let list = places.into_list().into_iter();
+        list.map(|(place, changes)| Self { place, changes })
+            .collect()
+    }
+
+    /// The status before and after, or the duration, if it is the same for all and differs.
+    pub(super) fn moved(&self) -> Option<[Option<&'d str>; 2]> {
+        let sides = |change: &'d TestChange| [change.before.as_deref(), change.after.as_deref()];
+        let first = sides(self.changes[0]);
+        let is_equal = self.changes.iter().all(|change| sides(change) == first);
+        (is_equal && first[0] != first[1]).then_some(first)
+    }
+
+    /// `p (passed -> failed): a test on n1, n2 and 3 more`.
+    fn text(&self) -> String {
+        let moved = self.moved().map(|sides| {
+            let sides = sides.into_iter().flatten().joined(" -> ");
+            format!(" ({sides})")
+        });
+        let plugin = &self.place.plugin;
+        let test = self.place.text();
+        format!("{plugin}{}: {}", moved.unwrap_or_default(), plain(&test))
     }
 }
 
@@ -555,33 +695,34 @@ impl Objects {
             Some(value) => visible::cut(&value.to_string(), SHOWN).into_owned(),
             None => "(none)".into(),
         };
-        let changed = self.changed.iter().map(
-            |Changed {
-                 name,
-                 differences,
-                 more,
-             }| {
-                let differences = differences.iter().map(
-                    |FieldDifference {
-                         path,
-                         before,
-                         after,
-                     }| {
-                        format!("{path}: {} -> {}", shown(before), shown(after))
-                    },
-                );
-                json!({"name": name.text(), "differences": list(differences), "further": more})
-            },
-        );
-        let others = [
+        if !self.changed.is_empty() {
+            terminal.line(&format!("Objects changed: {}", number(self.changed.len())))?;
+        }
+        for changed in self.changed.iter().take(MAX_LISTED) {
+            terminal.line(&format!("  {}", changed.name.text()))?;
+            for difference in &changed.differences {
+                let (before, after) = (shown(&difference.before), shown(&difference.after));
+                terminal.line(&format!("    {}: {before} -> {after}", difference.path))?;
+            }
+            if changed.more > 0 {
+                terminal.line(&format!("    and {} more", number(changed.more)))?;
+            }
+        }
+        if self.changed.len() > MAX_LISTED {
+            let more = number(self.changed.len() - MAX_LISTED);
+            terminal.line(&format!("  and {more} more"))?;
+        }
+        if !self.changed.is_empty() {
+            terminal.blank()?;
+        }
+        for (title, names) in [
             ("Objects appeared", &self.appeared),
             ("Objects vanished", &self.vanished),
-        ]
-        .map(|(title, names)| json!({"title": title, "names": list(names.iter().map(Name::text))}));
-        let values = json!({
-            "changed": list(changed), "others": others, "unchanged": self.unchanged,
-        });
-        terminal.fill(include_str!("snapshot.txt"), &[&values])
+        ] {
+            let names: Vec<_> = names.iter().map(Name::text).collect();
+            terminal.section(title, &names, MAX_LISTED)?;
+        }
+        terminal.line(&format!("Objects unchanged: {}", self.unchanged))
     }
 }
 

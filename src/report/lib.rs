@@ -3,10 +3,9 @@
 //!
 //! `archive` reads files once, as deep as a view needs; `run` counts the trees of its plugins into
 //! one `Report`, and passes on their cases. Views are functions of a report: `suites` (JUnit),
-//! `brief` (text and Markdown) and `page`, which fill a `template`, `many` (several runs) and
-//! `diff`; `text` shows trees as the original does. `survey` and `facts` each know some of the
-//! other files. Does not know how the files arrived; all data that grows with the input is streamed
-//! or bounded.
+//! `brief` (text and Markdown) and `page`, `many` (several runs) and `diff`; `text` shows trees as the
+//! original does. `survey` and `facts` each know some of the other files. Does not know how the
+//! files arrived; all data that grows with the input is streamed or bounded.
 
 #![allow(
     missing_docs,
@@ -26,7 +25,6 @@ mod rerun;
 mod run;
 mod suites;
 mod survey;
-mod template;
 mod terminal;
 mod text;
 mod words;

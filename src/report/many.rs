@@ -17,8 +17,9 @@ use super::words::{self, spoken};
 use base::clock::parse_rfc3339;
 use base::json::{is_default, json, list};
 use base::openmetrics::Metrics;
-use model::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure};
+use model::item::{FAILED, FLAKY, PASSED, SKIPPED, is_failure, plain};
 use model::layout;
+use model::remedies::{TestPlace, TestPlaces};
 use model::verdict::Outcome;
 
 /// Maximum failed tests in the text.
@@ -122,13 +123,28 @@ impl PluginCell {
 }
 
 /// A failed test in words.
-fn test((plugin, node, test): &(String, String, String)) -> String {
-    let node = if node.is_empty() {
-        String::new()
-    } else {
-        format!(" [{node}]")
-    };
-    format!("{plugin}{node}: {}", test.trim())
+fn test(place: &TestPlace) -> String {
+    format!("{}: {}", place.plugin, plain(&place.text()))
+}
+
+/// The node of a key, in which none is empty.
+fn node_of(name: &str) -> Option<&str> {
+    Some(name).filter(|name| !name.is_empty())
+}
+
+/// Lines below a title.
+pub(super) struct List {
+    pub title: String,
+    pub lines: Vec<String>,
+}
+
+impl List {
+    fn new(title: impl Into<String>, lines: impl Iterator<Item = String>) -> Self {
+        Self {
+            title: title.into(),
+            lines: lines.collect(),
+        }
+    }
 }
 
 /// The archives, in the order given, and the tests that failed in any.
@@ -192,7 +208,7 @@ impl Many {
     }
 
     /// The archives by their start, as their places in the order given.
-    fn by_start(&self) -> Vec<usize> {
+    pub(super) fn by_start(&self) -> Vec<usize> {
         let mut places: Vec<_> = (0..self.columns.len()).collect();
         places.sort_by_key(|at| self.columns[*at].started.as_deref());
         places
@@ -205,35 +221,20 @@ impl Many {
             .map_or("", |at| &self.columns[*at].archive)
     }
 
-    /// The runs from the last to the first, and each test that failed in any, for the page.
-    pub(super) fn trend(&self) -> Value {
-        let places = self.by_start();
-        let runs = places.iter().rev().map(|at| {
-            let column = &self.columns[*at];
-            let sum = |of: fn(&PluginCell) -> u64| column.plugins.values().map(of).sum::<u64>();
-            json!({
-                "started": column.started, "status": column.status,
-                "failed": sum(|cell| cell.failed), "passed": sum(|cell| cell.passed),
-                "duration": column.duration, "archive": column.archive.rsplit('/').next(),
-            })
+    /// The tests that failed in any archive, with those archives, in most of them first.
+    pub(super) fn failed_tests(&self) -> Vec<(TestPlace, BTreeSet<usize>)> {
+        let mut places = TestPlaces::<BTreeSet<usize>>::default();
+        for ((plugin, node, test), statuses) in &self.failed {
+            places
+                .add((plugin, test, 0), node_of(node), BTreeSet::new)
+                .extend(statuses.keys());
+        }
+        let mut tests = places.into_list();
+        tests.sort_by(|(a, in_a), (b, in_b)| {
+            let names = (&a.plugin, &a.test).cmp(&(&b.plugin, &b.test));
+            in_b.len().cmp(&in_a.len()).then(names)
         });
-        let tests = self.failed.iter().map(|((plugin, node, name), statuses)| {
-            let mark = |at: &usize| {
-                if statuses.contains_key(at) {
-                    FAILED
-                } else {
-                    "none"
-                }
-            };
-            let marks = list(places.iter().map(|at| json!({"class": mark(at)})));
-            let place = if node.is_empty() {
-                plugin.clone()
-            } else {
-                format!("{plugin} · {node}")
-            };
-            json!({"name": name, "where": place, "marks": marks})
-        });
-        json!({"runs": list(runs), "tests": list(tests)})
+        tests
     }
 
     /// A row for each name that any archive has, with the text in each.
@@ -298,29 +299,32 @@ impl Many {
             .collect()
     }
 
-    /// Titles of lists, with their lines: archives that are missing, causes, failed tests, and what
-    /// became worse.
-    pub(super) fn lists(&self) -> [Value; 4] {
+    /// Archives that are missing, causes, failed tests, and what became worse.
+    pub(super) fn lists(&self) -> [List; 4] {
         let missing = self
             .columns
             .iter()
             .filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
         let mut causes: Vec<_> = self.causes.iter().collect();
         causes.sort_by_key(|(_, counts)| Reverse(counts.len()));
-        let causes = causes
-            .into_iter()
-            .map(|(cause, counts)| self.marked(counts, cause));
-        let mut failed: Vec<_> = self.failed.iter().collect();
-        failed.sort_by_key(|(key, statuses)| (Reverse(statuses.len()), *key));
+        let causes = causes.into_iter().map(|(cause, counts)| {
+            let archives = counts.keys().copied().collect();
+            self.marked(&archives, cause)
+        });
+        let failed = self.failed_tests();
         let failed = failed
-            .into_iter()
-            .map(|(key, statuses)| self.marked(statuses, &test(key)));
-        let worse = self.worse().into_iter().map(|(since, key)| {
-            let started = self.columns[since]
-                .started
-                .as_deref()
-                .unwrap_or("unknown start");
-            format!("since {}  ({started})  {}", since + 1, test(key))
+            .iter()
+            .map(|(place, archives)| self.marked(archives, &test(place)));
+        let mut worse = TestPlaces::<usize>::default();
+        for (since, (plugin, node, name)) in self.worse() {
+            let variant = since as u64;
+            worse.add((plugin, name, variant), node_of(node), || since);
+        }
+        let worse = worse.into_list();
+        let worse = worse.iter().map(|(place, since)| {
+            let started = self.columns[*since].started.as_deref();
+            let started = started.unwrap_or("unknown start");
+            format!("since {}  ({started})  {}", since + 1, test(place))
         });
         let legend = if self.clusters {
             ""
@@ -328,24 +332,25 @@ impl Many {
             " (x), by number of the archive"
         };
         [
-            json!({"title": "Without an archive", "lines": list(missing)}),
-            json!({"title": format!("Causes{legend}"), "lines": list(causes)}),
-            json!({"title": format!("Failed anywhere{legend}"), "lines": list(failed)}),
-            json!({"title": "Became worse, and fails since", "lines": list(worse)}),
+            List::new("Without an archive", missing),
+            List::new(format!("Causes{legend}"), causes),
+            List::new(format!("Failed anywhere{legend}"), failed),
+            List::new("Became worse, and fails since", worse),
         ]
     }
 
     /// A line of a list, with the archives that it applies to.
-    fn marked<V>(&self, of: &BTreeMap<usize, V>, text: &str) -> String {
+    fn marked(&self, archives: &BTreeSet<usize>, text: &str) -> String {
         if self.clusters {
-            let names: Vec<_> = of.keys().map(|at| &*self.columns[*at].archive).collect();
+            let names: Vec<_> = archives
+                .iter()
+                .map(|at| &*self.columns[*at].archive)
+                .collect();
             return format!("{}: {text}", words::named(&names, names.len() as u64));
         }
-        let mark = |at| if of.contains_key(&at) { 'x' } else { '.' };
-        format!(
-            "{}  {text}",
-            (0..self.columns.len()).map(mark).collect::<String>()
-        )
+        let mark = |at| if archives.contains(&at) { 'x' } else { '.' };
+        let marks: String = (0..self.columns.len()).map(mark).collect();
+        format!("{marks}  {text}")
     }
 
     /// The tests that fail in the newest archive but not in the oldest, and the archive since which
@@ -391,7 +396,14 @@ impl Many {
                 }
             }
         }
-        terminal.fill(include_str!("many.txt"), &[&json!({"lists": self.lists()})])
+        for list in self.lists() {
+            if !list.lines.is_empty() {
+                terminal.blank()?;
+                terminal.line(&format!("{}:", list.title))?;
+                terminal.list(&list.lines, MAX_LISTED)?;
+            }
+        }
+        Ok(())
     }
 
     /// The headline of several clusters.
@@ -412,12 +424,14 @@ impl Many {
 
     /// The failed tests of a plugin in an archive.
     pub(super) fn failed(&self, at: usize, plugin: &str) -> Vec<String> {
-        self.failed
-            .iter()
-            .filter(|(key, statuses)| key.0 == plugin && statuses.contains_key(&at))
-            .map(|(key, _)| test(key))
-            .take(MAX_LISTED)
-            .collect()
+        let mut places = TestPlaces::<()>::default();
+        for ((of, node, name), statuses) in &self.failed {
+            if of == plugin && statuses.contains_key(&at) {
+                places.add((of, name, 0), node_of(node), || ());
+            }
+        }
+        let tests = places.into_list().into_iter().take(MAX_LISTED);
+        tests.map(|(place, ())| test(&place)).collect()
     }
 
     /// The document for monitoring systems. Of several archives, each sample has the label

@@ -6,6 +6,7 @@
 //! location. The part of a tree to show is all of it, or the first item of a name and its
 //! descendants.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
@@ -29,8 +30,9 @@ use model::item::{
     REMEDY, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
 };
 use model::layout::{self, HEALTH, QUERY_ERRORS};
-use model::remedies::{Cause, Causes, ReportedFailure, Why};
+use model::remedies::{Cause, Causes, ReportedFailure, TestPlace, TestPlaces, Why};
 use model::verdict::{Exit, Limit, Outcome, PluginResult, exit_of_run};
+use yaml::natural;
 
 /// Numbers of cases by status.
 #[derive(Clone, Default)]
@@ -86,18 +88,25 @@ pub struct Report<'a> {
     pub unknown_causes: Vec<Cause>,
     /// Nodes that the snapshot lacks data of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub left_out: Vec<Value>,
+    pub left_out: Vec<LeftOut>,
     /// The nodes that each plugin did not run on, with the reasons.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub excluded: BTreeMap<String, BTreeMap<String, String>>,
     /// Whether the run continues, and these are its results so far.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unfinished: bool,
-    /// Each plugin.
+    /// Each plugin, from bad to good.
     pub plugins: Vec<PluginReport<'a>>,
     /// The archive itself.
     #[serde(skip)]
     pub opened: &'a OpenedArchive,
+}
+
+/// A node that the snapshot lacks data of.
+#[derive(Serialize)]
+pub struct LeftOut {
+    pub node: String,
+    pub error: String,
 }
 
 /// A plugin in numbers.
@@ -116,7 +125,7 @@ pub struct PluginReport<'a> {
     pub duration: Option<Period>,
     /// The times of its results, sorted by node.
     pub arrivals: Vec<Arrival>,
-    /// Its nodes, if it runs on each; duplicates in the tree are merged.
+    /// Its nodes in natural order, if it runs on each; duplicates in the tree are merged.
     pub nodes: Vec<NodeReport>,
     /// Nodes unlike the majority.
     pub odd_nodes: Vec<String>,
@@ -225,7 +234,7 @@ impl<'a> Report<'a> {
         arrivals
             .into_iter()
             .for_each(|arrival| of.entry(arrival.plugin.clone()).or_default().push(arrival));
-        let plugins: Vec<_> = opened
+        let mut plugins: Vec<_> = opened
             .plugins
             .iter()
             .filter(|name| *name != HEALTH_NAME)
@@ -239,6 +248,8 @@ impl<'a> Report<'a> {
                 PluginReport::read(cases, of.remove(name).unwrap_or_default())
             })
             .collect();
+        // From bad to good in every view; equal ones in stored order.
+        plugins.sort_by_key(|plugin| Reverse(plugin.outcome()));
         let mut counts = Counts::default();
         plugins
             .iter()
@@ -345,13 +356,6 @@ impl<'a> Report<'a> {
         exit_of_run(&plugins, limit)
     }
 
-    /// Plugins from bad to good, equal ones in stored order.
-    pub fn by_severity(&self) -> Vec<&PluginReport<'a>> {
-        let mut plugins: Vec<_> = self.plugins.iter().collect();
-        plugins.sort_by_key(|plugin| std::cmp::Reverse(plugin.outcome()));
-        plugins
-    }
-
     /// The names of all nodes.
     pub fn node_names(&self) -> impl Iterator<Item = &str> {
         self.plugins
@@ -419,6 +423,7 @@ impl<'a> PluginReport<'a> {
                 node.duration = Period::around(node.duration.into_iter().chain(arrival.span()));
             }
         }
+        nodes.sort_by_cached_key(|node| natural(&node.name));
         // Without a majority no node is odd.
         let usual = majority(nodes.iter().map(|node| node.likeness));
         let odd = nodes
@@ -592,21 +597,6 @@ impl<'a> Case<'a> {
             .joined("\n")
     }
 
-    /// Adds the test to a list of the `max` slowest, the slowest first.
-    pub fn keep_if_slow(&self, slowest: &mut Vec<Value>, max: usize, id: Option<&str>) {
-        let Some(seconds) = self.duration else { return };
-        let at = slowest.partition_point(|other| other["seconds"].as_f64() >= Some(seconds));
-        if at < max {
-            let Self {
-                name, plugin, node, ..
-            } = *self;
-            let test =
-                json!({"seconds": seconds, "id": id, "name": name, "plugin": plugin, "node": node});
-            slowest.insert(at, test);
-            slowest.truncate(max);
-        }
-    }
-
     /// Adds the case to `causes` as a failure; returns the index of its cause.
     pub fn add_to(&self, causes: &mut Causes) -> usize {
         let Self {
@@ -621,6 +611,41 @@ impl<'a> Case<'a> {
             remedy,
             link,
         })
+    }
+}
+
+/// The durations of tests.
+#[derive(Default)]
+pub(crate) struct SlowTests(TestPlaces<SlowTest>);
+
+/// The longest duration of a test on any node.
+#[derive(Default)]
+pub(crate) struct SlowTest {
+    pub seconds: f64,
+    /// The anchor of this test on the page.
+    pub id: Option<String>,
+}
+
+impl SlowTests {
+    /// Adds a test with a duration; `id` is its anchor on the page.
+    pub(crate) fn add(&mut self, case: &Case<'_>, id: Option<&str>) {
+        let Some(seconds) = case.duration else { return };
+        let test = (case.plugin, case.name, 0);
+        let slowest = self.0.add(test, case.node, SlowTest::default);
+        if slowest.id.is_none() || seconds > slowest.seconds {
+            *slowest = SlowTest {
+                seconds,
+                id: id.map(str::to_owned),
+            };
+        }
+    }
+
+    /// The `max` slowest tests, the slowest first.
+    pub(crate) fn into_slowest(self, max: usize) -> Vec<(TestPlace, SlowTest)> {
+        let mut tests = self.0.into_list();
+        tests.sort_by(|(_, a), (_, b)| b.seconds.total_cmp(&a.seconds));
+        tests.truncate(max);
+        tests
     }
 }
 
@@ -733,7 +758,7 @@ fn summary<S: Serializer>(health: &Option<Health>, out: S) -> Result<S::Ok, S::E
 
 /// The nodes in an archive's list of failed queries, each once with its errors; empty if the list
 /// is missing or too large.
-fn left_out(files: &ExtractedFiles) -> Vec<Value> {
+fn left_out(files: &ExtractedFiles) -> Vec<LeftOut> {
     let failed: Vec<FailedQuery> = files.list(QUERY_ERRORS);
     let mut nodes = BTreeMap::<String, Vec<String>>::new();
     for FailedQuery { name, error, .. } in failed
@@ -748,6 +773,9 @@ fn left_out(files: &ExtractedFiles) -> Vec<Value> {
     }
     nodes
         .into_iter()
-        .map(|(node, errors)| json!({"node": node, "error": errors.join("; ")}))
+        .map(|(node, errors)| LeftOut {
+            node,
+            error: errors.join("; "),
+        })
         .collect()
 }

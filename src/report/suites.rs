@@ -216,7 +216,7 @@ pub fn write_many(many: &Many, out: &mut dyn Write) -> Result<()> {
 fn changed(change: &TestChange) -> Test {
     let [before, after] =
         [&change.before, &change.after].map(|status| status.as_deref().unwrap_or("absent"));
-    let message = &format!("{}: {before} -> {after}", change.kind.words()[1]);
+    let message = &format!("{}: {before} -> {after}", change.kind.title());
     let (status, inside) = match change.kind {
         ChangeKind::NewlyFailing => (
             FAILED,

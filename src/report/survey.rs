@@ -13,11 +13,10 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::Value;
 
 use super::files::ExtractedFiles;
 use base::clock::parse_rfc3339;
-use base::json::{json, nullable};
+use base::json::nullable;
 use base::xml::{Lexer, Token};
 use model::item::MessageMark;
 use model::layout::{self, RECEIVED, RUN_LOG};
@@ -129,13 +128,13 @@ impl Survey {
         Ok(())
     }
 
-    /// The logs to show, if there are any: those of plugins that did not pass first, then those
+    /// The logs to show: those of plugins that did not pass first, then those
     /// with the most `errors`, which are lines by the name of the log.
     pub(super) fn logs(
         &self,
         errors: Option<&BTreeMap<String, u64>>,
         not_passed: &[&str],
-    ) -> Result<Option<Value>> {
+    ) -> Result<LogEnds> {
         let errors = |name: &String| {
             errors
                 .and_then(|errors| errors.get(name))
@@ -156,19 +155,40 @@ impl Survey {
                 break;
             };
             left = rest;
-            shown.push(json!({
-                "name": name, "short": layout::below_pod_logs(name), "size": size, "errors": errors(name),
-                "tail": String::from_utf8_lossy(&tail),
-            }));
+            shown.push(LogEnd {
+                name: name.clone(),
+                short: layout::below_pod_logs(name).unwrap_or(name).to_owned(),
+                size: *size,
+                errors: errors(name),
+                tail: String::from_utf8_lossy(&tail).into_owned(),
+            });
         }
         let more = logs.len() - shown.len();
-        Ok((!shown.is_empty()).then(|| json!({"shown": shown, "more": more})))
+        Ok(LogEnds { shown, more })
     }
 
     /// The data of a test's file about it.
     pub fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
         self.tests.get(&base::digest(&(plugin, file, test)))
     }
+}
+
+/// The ends of some logs.
+pub(super) struct LogEnds {
+    pub shown: Vec<LogEnd>,
+    /// The number of others.
+    pub more: usize,
+}
+
+/// The end of a log.
+pub(super) struct LogEnd {
+    pub name: String,
+    /// The name below the folder of logs.
+    pub short: String,
+    pub size: u64,
+    /// Number of lines with errors.
+    pub errors: u64,
+    pub tail: String,
 }
 
 /// Times of one result. Texts are RFC 3339, empty if unknown.

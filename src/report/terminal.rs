@@ -5,31 +5,26 @@
 use std::io::Write;
 
 use anyhow::Result;
-use serde_json::Value;
 
-use super::template::fill;
+use super::words::number;
 use base::Joined as _;
 use base::visible;
 
 pub(super) const DIM: &str = "2";
-/// Lines that are continued below their indentation.
-const WRAP: &str = "wrap";
-/// Styles of lines in templates; the last ones are also verdicts.
-const STYLES: [(&str, &str); 7] = [
-    ("wrap", WRAP),
-    ("bold", "1"),
-    ("dim", DIM),
-    ("other", "1"),
+pub(super) const BOLD: &str = "1";
+/// The colours of verdicts, and of changes.
+const COLOURS: [(&str, &str); 4] = [
+    ("other", BOLD),
     ("failed", "31"),
     ("passed", "32"),
     ("unknown", "33"),
 ];
 
-/// The colour of a style.
-pub(super) fn colour(style: &str) -> Option<&'static str> {
-    STYLES
+/// The colour of a verdict or of a change.
+pub(super) fn colour(word: &str) -> Option<&'static str> {
+    COLOURS
         .iter()
-        .find(|(name, _)| *name == style)
+        .find(|(name, _)| *name == word)
         .map(|(_, colour)| *colour)
 }
 
@@ -116,31 +111,45 @@ impl TextOutput<'_> {
         Ok(())
     }
 
-    /// Fills a template and writes its lines. A style may precede a line: `[wrap]` continues a long
-    /// one below its indentation, the others paint it.
-    pub(super) fn fill(&mut self, template: &str, values: &[&Value]) -> Result<()> {
-        let mut text = Vec::new();
-        fill(
-            template,
-            values,
-            |text| visible::line(text).into_owned(),
-            &mut text,
-        )?;
-        for line in String::from_utf8_lossy(&text).lines() {
-            let styled = line
-                .strip_prefix('[')
-                .and_then(|line| line.split_once(']'))
-                .and_then(|(style, line)| Some((colour(style)?, line)));
-            match styled.unwrap_or(("", line)) {
-                (WRAP, line) => self.wrapped(line)?,
-                (colour, line) => self.painted(colour, line)?,
-            }
+    /// Writes a line, cut to the width.
+    pub(super) fn line(&mut self, text: &str) -> Result<()> {
+        self.painted("", text)
+    }
+
+    /// Writes an empty line.
+    pub(super) fn blank(&mut self) -> Result<()> {
+        Ok(writeln!(self.out)?)
+    }
+
+    /// Writes the first `max` of some lines, indented, and the number of others.
+    pub(super) fn list<T: AsRef<str>>(&mut self, lines: &[T], max: usize) -> Result<()> {
+        for line in lines.iter().take(max) {
+            self.line(&format!("  {}", line.as_ref()))?;
+        }
+        if lines.len() > max {
+            self.line(&format!("  and {} more", number(lines.len() - max)))?;
         }
         Ok(())
     }
 
-    /// Writes text over several lines.
-    fn wrapped(&mut self, text: &str) -> Result<()> {
+    /// Writes a list below its title and its length; nothing without lines.
+    pub(super) fn section<T: AsRef<str>>(
+        &mut self,
+        title: &str,
+        lines: &[T],
+        max: usize,
+    ) -> Result<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        self.line(&format!("{title}: {}", number(lines.len())))?;
+        self.list(lines, max)?;
+        self.blank()
+    }
+
+    /// Writes a line that is continued below its indentation.
+    pub(super) fn wrapped(&mut self, text: &str) -> Result<()> {
+        let text = &*visible::line(text);
         let width = self.look.width.unwrap_or(100).clamp(40, 120);
         let indent = text.len() - text.trim_start().len() + 2;
         let mut words = text.split(' ');

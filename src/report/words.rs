@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use base::clock::{parse_rfc3339, rfc3339};
 pub(crate) use base::words::{count, number};
+use model::remedies::MAX_NAMED;
+use yaml::natural;
 
-/// Maximum names in a sentence.
-const NAMED: usize = 5;
-
-/// Some of `all` names, and the number of others: `n1, n2 and 3 more`.
+/// The first of `all` names in natural order, and the number of others: `n1, n2 and 3 more`.
 pub(crate) fn named<N: Borrow<str>>(names: &[N], all: u64) -> String {
-    let listed = names.len().min(NAMED);
-    let shown = names[..listed].join(", ");
-    match all.saturating_sub(listed as u64) {
+    let mut sorted: Vec<&str> = names.iter().map(Borrow::borrow).collect();
+    sorted.sort_by_cached_key(|name| natural(name));
+    sorted.truncate(MAX_NAMED);
+    let shown = sorted.join(", ");
+    match all.saturating_sub(sorted.len() as u64) {
         0 => shown,
         more => format!("{shown} and {} more", number(more)),
     }

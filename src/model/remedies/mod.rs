@@ -23,7 +23,7 @@ use base::visible::{cut_bytes, head};
 use base::words::count;
 pub use known::{ImageUser, is_local_image, load_commands, missing_image, remedy};
 use mask::mask;
-pub use places::{NodeList, TestPlace, TestPlaces};
+pub use places::{MAX_NAMED, NodeList, TestPlace, TestPlaces};
 
 /// Maximum length of a cause.
 const MAX_CAUSE_BYTES: usize = 200;
@@ -307,14 +307,16 @@ impl Cause {
             0 => tests,
             nodes => format!("{tests} on {}", count(nodes, "node")),
         };
-        // The masked parts of the headline are those of one failure.
-        let varies =
-            self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause;
-        if varies {
+        if self.varies() {
             format!("{extent}, values differ")
         } else {
             extent
         }
+    }
+
+    /// Whether the headline, which is that of one failure, has parts that differ between failures.
+    pub fn varies(&self) -> bool {
+        self.count > 1 && !self.example.lines.is_empty() && self.headline().0 != self.cause
     }
 }
 
@@ -324,7 +326,7 @@ fn without_label(line: &str) -> &str {
 }
 
 /// Announces the output of a program that crashed, whose last line says why.
-const LAST_OUTPUT: &str = "its last output:";
+pub const LAST_OUTPUT: &str = "its last output:";
 
 /// The lines of a failure that are not blank, from the significant one: the first with a known
 /// cause, else the first that is not a bare location. The last line of a crashed program's output

@@ -8,7 +8,7 @@ use base::words::number;
 use yaml::natural;
 
 /// Maximum names in a sentence.
-pub(super) const MAX_NAMED: usize = 5;
+pub const MAX_NAMED: usize = 5;
 
 /// The number of some nodes, and the names of the first.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +28,9 @@ impl NodeList {
 
     /// Adds a node that is not in the list.
     pub fn add(&mut self, node: &str) {
+        if self.first.iter().any(|known| known == node) {
+            return;
+        }
         self.count += 1;
         let place = self
             .first

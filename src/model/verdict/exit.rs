@@ -6,6 +6,8 @@ use super::{FAILED, FLAKY, Outcome, UNKNOWN, is_failure};
 use base::Joined as _;
 use base::words::count;
 
+/// The exit code of a command that failed at something else than judging.
+const ERROR_CODE: u8 = 1;
 /// The exit code if something failed.
 const FAILED_CODE: u8 = 3;
 /// The exit code if nothing failed but something is unknown.
@@ -85,6 +87,13 @@ impl Exit {
     pub fn worse(first: Option<Self>, second: Option<Self>) -> Option<Self> {
         first.into_iter().chain(second).min_by_key(|exit| exit.code)
     }
+}
+
+/// The exit code of a command that would end with `code`, and failed at something else: at writing
+/// to standard output, at writing a requested file, at sending an archive. A verdict is worth more
+/// than that the command failed.
+pub fn code_after_error(code: u8) -> u8 {
+    code.max(ERROR_CODE)
 }
 
 /// What a report read about a plugin.
@@ -259,6 +268,13 @@ mod tests {
             };
             exit_of_run(&[plugin], Limit::new(fail_on, min_success)).map_or(0, |exit| exit.code)
         })
+    }
+
+    #[test]
+    fn error_hides_no_verdict() {
+        for (code, expected) in [(0, 1), (1, 1), (3, 3), (4, 4)] {
+            assert_eq!(code_after_error(code), expected);
+        }
     }
 
     #[test]

@@ -15,7 +15,9 @@ use serde::Serialize;
 
 use crate::status::{self, Run};
 pub use claims::{SuiteClaims, SuiteContent};
-pub use exit::{Changes, Exit, FailOn, Limit, PluginResult, exit_of_changes, exit_of_run};
+pub use exit::{
+    Changes, Exit, FailOn, Limit, PluginResult, code_after_error, exit_of_changes, exit_of_run,
+};
 pub use tally::{GroupEnd, Tally};
 
 /// The known statuses; any other text is a custom status.
@@ -178,7 +180,7 @@ impl RunEnd {
     pub fn exit_code(self, code: u8) -> u8 {
         match self {
             Self::Running | Self::Delivered => code,
-            Self::Nothing | Self::Failed => code.max(1),
+            Self::Nothing | Self::Failed => code_after_error(code),
         }
     }
 }

@@ -23,13 +23,16 @@ use super::files::objects;
 use super::terminal::TextOutput;
 use super::words::{count, majority, named, number};
 use base::Joined as _;
-use base::json::{json, list};
+use base::json::json;
 use base::visible;
 use columns::{Baseline, FactCell, FactColumn, FactKind, KINDS};
 use model::layout::{self, Delivered};
+use yaml::natural;
 
 /// Maximum size of a file; 100 KiB is usual.
 const LIMIT: u64 = 8 << 20;
+/// Maximum differing keys in the text.
+const MAX_DIFFERENCES: usize = 500;
 /// Multiple of the median from which a number is odd.
 const ODD_FACTOR: f64 = 5.0;
 
@@ -50,19 +53,19 @@ pub struct Table {
     /// The values of each row, by node.
     pub rows: BTreeMap<String, Vec<FactCell>>,
     /// Values that deviate from those of most nodes; deviating numbers of a column are one entry.
-    odd: Vec<Odd>,
+    pub odd: Vec<Odd>,
     spread: Vec<Spread>,
     all: ValueCounts,
 }
 
 /// A value of few nodes; empty for numbers.
 #[derive(Serialize)]
-struct Odd {
+pub struct Odd {
     fact: String,
     value: String,
-    nodes: Vec<String>,
+    pub nodes: Vec<String>,
     /// `3 of 5,000 nodes run kernel 5.4.0`.
-    what: String,
+    pub what: String,
 }
 
 /// The distribution of a column's numbers.
@@ -331,8 +334,10 @@ impl FactTables {
                 )?;
             }
             table.write(terminal)?;
-            let own = json!({"whole": self.whole});
-            terminal.fill(include_str!("facts.txt"), &[&table.values(), &own])?;
+            table.write_findings(terminal)?;
+            if self.whole {
+                table.write_differences(terminal)?;
+            }
         }
         Ok(())
     }
@@ -411,7 +416,7 @@ impl Table {
     pub fn write(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
         let titles = self.kind.columns.iter().map(|column| column.title);
         let head = once("Node").chain(titles).map(str::to_uppercase).collect();
-        let rows = self.rows.iter().map(|(node, row)| {
+        let rows = self.sorted_rows().into_iter().map(|(node, row)| {
             let cells = row.iter().map(|cell| match &*cell.text {
                 "" => "-".into(),
                 text if cell.odd => format!("{text} *"),
@@ -422,38 +427,94 @@ impl Table {
         terminal.table(once(head).chain(rows), usize::MAX, &[])
     }
 
-    /// What text and page say about the table.
-    pub fn values(&self) -> Value {
-        let spread = self.spread.iter().filter(|_| self.rows.len() > 1);
-        let spread = spread.map(
-            |Spread {
-                 column,
-                 median,
-                 highest,
-                 node,
-             }| {
-                // Offsets deviate in both directions.
-                let most = if highest.starts_with(['+', '-']) {
-                    "furthest"
-                } else {
-                    "highest"
-                };
-                format!(
-                    "{}: median {}, {most} {highest} ({node})",
-                    column.title,
-                    column.text(*median)
-                )
-            },
-        );
+    /// The rows in natural order of their nodes.
+    pub fn sorted_rows(&self) -> Vec<(&String, &Vec<FactCell>)> {
+        let mut rows: Vec<_> = self.rows.iter().collect();
+        rows.sort_by_cached_key(|(node, _)| natural(node));
+        rows
+    }
+
+    /// The median of each column of numbers, and the one farthest from it.
+    pub fn spread_sentences(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
+        for spread in self.spread.iter().filter(|_| self.rows.len() > 1) {
+            let Spread {
+                column,
+                median,
+                highest,
+                node,
+            } = spread;
+            // Offsets deviate in both directions.
+            let most = if highest.starts_with(['+', '-']) {
+                "furthest"
+            } else {
+                "highest"
+            };
+            let (title, median) = (column.title, column.text(*median));
+            sentences.push(format!(
+                "{title}: median {median}, {most} {highest} ({node})"
+            ));
+        }
+        sentences
+    }
+
+    /// Each key that differs between nodes, with its values.
+    pub fn differences(&self) -> Vec<(String, String)> {
         let differences = self.all.differences();
-        let differences = differences
+        differences
             .iter()
-            .map(|one| json!({"key": one.key, "values": one.sentence()}));
-        json!({
-            "title": self.kind.title, "plugin": self.kind.plugin, "odd": self.odd,
-            "spread": list(spread), "differences": list(differences),
-            "volatile": self.all.volatile,
-        })
+            .map(|difference| (difference.key.clone(), difference.sentence()))
+            .collect()
+    }
+
+    /// The keys that are not compared.
+    pub fn volatile(&self) -> String {
+        self.all.volatile.iter().map(String::as_str).joined(", ")
+    }
+
+    /// Writes what the table shows: the spread of numbers, and rare values.
+    fn write_findings(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+        let spread = self.spread_sentences();
+        if !spread.is_empty() {
+            terminal.blank()?;
+        }
+        for sentence in spread {
+            terminal.line(&sentence)?;
+        }
+        if !self.odd.is_empty() {
+            terminal.blank()?;
+            terminal.line("* differs from most nodes:")?;
+        }
+        for odd in &self.odd {
+            let nodes = named(&odd.nodes, odd.nodes.len() as u64);
+            terminal.line(&format!("{}: {nodes}", odd.what))?;
+        }
+        Ok(())
+    }
+
+    /// Writes every key that differs between nodes.
+    fn write_differences(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
+        terminal.blank()?;
+        let differences = self.differences();
+        if differences.is_empty() {
+            terminal.line("Nothing else differs between nodes.")?;
+        } else {
+            let number = number(differences.len());
+            terminal.line(&format!("Every key that differs between nodes: {number}"))?;
+            let lines: Vec<_> = differences
+                .iter()
+                .map(|(key, values)| format!("{key}: {values}"))
+                .collect();
+            terminal.list(&lines, MAX_DIFFERENCES)?;
+        }
+        let volatile = self.volatile();
+        if !volatile.is_empty() {
+            terminal.blank()?;
+            terminal.wrapped(&format!(
+                "Not compared, since they always differ (times, counters, addresses): {volatile}"
+            ))?;
+        }
+        Ok(())
     }
 
     fn json(&self, whole: bool) -> Value {

@@ -10,7 +10,7 @@
   const follow = all('p.r');
   // What else is searched: rows of tables, and logs. Those of plugins belong to their tests.
   const others = all('#nodes tr, .facts tr, #health tr, #left-out tr, details.log').filter(node => node.localName !== 'tr' || one('td', node)).map(node => ({node, text: null}));
-  const text = row => row.text ??= (row.node.textContent + ' ' + (row.node.closest('section').querySelector('h2').textContent) +
+  const text = row => row.text ??= (row.node.textContent + ' ' + one('h2, th[scope=row]', row.node.closest('tr.p, section')).textContent +
     ' ' + (!row.node.classList.contains('t') && row.above ? row.above.textContent : '')).toLowerCase();
   const names = one('#names'), panel = one('#node');
   const make = (name, content, under) => { const made = document.createElement(name); made.textContent = content; under.append(made); return made; };
@@ -44,13 +44,16 @@
     };
     rows('#nodes table');
     for (const test of all('details.t')) {
-      const chip = all('a', test.nextElementSibling).find(link => link.textContent === name);
+      const chips = test.nextElementSibling, chip = chips && chips.className === 'chips' ? all('a', chips).find(link => link.textContent === name) : null;
       if (test.dataset.node === name || chip) make('a', one('summary', test).firstChild.textContent, say('Failed', '')).href = chip ? chip.hash : '#' + test.id;
     }
     rows('.facts table, #health table, #left-out table');
     offer('Only this node', panel, () => { query.value = name; filter(); });
     offer('Close', panel, () => { about(''); filter(); });
   };
+  // What the page has no room for is only in the archive.
+  const missing = Number(tools.dataset.unlisted);
+  const unlisted = missing ? ` on this page (${missing.toLocaleString('en')} more in the archive)` : '';
   const filter = () => {
     const words = query.value.toLowerCase().split(/\s+/).filter(Boolean);
     const wanted = new Set(boxes.filter(box => box.checked).map(box => box.value));
@@ -73,7 +76,7 @@
       beside += hit && words.length > 0;
     }
     const visible = node => one('details.t:not([hidden]), .r:not([hidden]), .k:not([hidden]), .found', node);
-    for (const group of all('.group, details.cause')) group.hidden = narrowed && !visible(group);
+    for (const group of all('.group, tr.p, details.cause')) group.hidden = narrowed && !visible(group);
     for (const section of all('section')) section.hidden = narrowed && !visible(section);
     for (const list of all('details.all')) if (words.length > 0 && visible(list)) list.open = true;
     for (const cause of all('details.cause')) if (words.length > 0 && !cause.hidden) cause.open = true;
@@ -82,7 +85,7 @@
     const seen = panel.hidden ? '' : '&node=' + encodeURIComponent(panel.dataset.name);
     const state = query.value || off || seen ? '#q=' + encodeURIComponent(query.value) + (off && '&off=' + off) + seen : '';
     if (state || location.hash.startsWith('#q=')) history.replaceState(null, '', location.pathname + location.search + state);
-    count.textContent = narrowed ? `${shown.toLocaleString('en')} of ${tests.length.toLocaleString('en')} tests` + (beside ? `, ${beside.toLocaleString('en')} elsewhere` : '') : '';
+    count.textContent = narrowed ? `${shown.toLocaleString('en')} of ${tests.length.toLocaleString('en')} tests` + unlisted + (beside ? `, ${beside.toLocaleString('en')} elsewhere` : '') : '';
   };
   one('#empty button').addEventListener('click', () => { query.value = ''; boxes.forEach(box => { box.checked = true; }); about(''); filter(); });
   query.addEventListener('input', filter);
@@ -106,21 +109,22 @@
   };
   addEventListener('hashchange', reveal);
   reveal();
-  // What is opened can be linked to.
-  addEventListener('toggle', event => {
-    const node = event.target;
-    if (!node.open || !node.id || one(':scope > .copy', node)) return;
+  // What is open can be linked to.
+  const equip = node => {
+    if (!node.id || one(':scope > .copy', node)) return;
     const copy = (label, text) => offer(label, node, async button => {
       try { await navigator.clipboard.writeText(text()); button.textContent = 'Copied'; } catch { prompt(label, text()); }
     });
     copy('Copy link', () => location.href.split('#')[0] + '#' + node.id);
     if (node.dataset.rerun) copy('Copy command to run again', () => node.dataset.rerun);
     if (node.classList.contains('cause')) copy('Copy as issue', () => {
-      const fence = '`'.repeat(3), said = one('details.t pre', node), help = one('.remedy', node);
-      return [`## ${one('summary', node).textContent}`, one('h1').textContent, all('details.t > summary', node).map(test => '* ' + test.textContent).join('\n'),
-        said && fence + '\n' + said.textContent + '\n' + fence, help && help.textContent, node.dataset.rerun && '`' + node.dataset.rerun + '`'].filter(Boolean).join('\n\n') + '\n';
+      const fence = '`'.repeat(3), trace = one('details.t pre', node), help = one('.remedy', node), message = one('summary > .message', node).textContent;
+      return [`## ${one('summary > b', node).textContent}: ${message}`, one('h1').textContent, all('details.t > summary', node).map(test => '* ' + test.textContent).join('\n'),
+        trace && fence + '\n' + trace.textContent + '\n' + fence, help && help.textContent, node.dataset.rerun && '`' + node.dataset.rerun + '`'].filter(Boolean).join('\n\n') + '\n';
     });
-  }, true);
+  };
+  all('details[open]').forEach(equip);
+  addEventListener('toggle', event => { if (event.target.open) equip(event.target); }, true);
   // The name of the node under the pointer, and its results in every plugin.
   const under = one('#under');
   if (names) {
@@ -141,7 +145,7 @@
         tip.style.top = event.clientY + 14 + 'px';
       });
       picture.addEventListener('pointerleave', () => { tip.hidden = true; });
-      picture.addEventListener('click', event => { if (at(event)) { query.value = at(event); about(at(event)); filter(); tools.scrollIntoView(); } });
+      picture.addEventListener('click', event => { if (at(event)) { query.value = at(event); about(at(event)); filter(); panel.scrollIntoView(); } });
     }
   }
   for (const cell of all('.matrix th[scope=row], .facts th[scope=row]')) {
@@ -149,10 +153,10 @@
     button.type = 'button';
     button.className = 'name';
     button.textContent = name;
-    button.addEventListener('click', () => { about(name); filter(); tools.scrollIntoView(); });
+    button.addEventListener('click', () => { about(name); filter(); panel.scrollIntoView(); });
     cell.replaceChildren(button);
   }
-  addEventListener('beforeprint', () => all('details.cause, details.t').forEach(node => { node.open = true; }));
+  addEventListener('beforeprint', () => all('details.cause, details.t, .changes details.r').forEach(node => { node.open = true; }));
   addEventListener('keydown', event => {
     if (/^(INPUT|TEXTAREA)$/.test(event.target.tagName)) {
       if (event.key === 'Escape') { query.value = ''; filter(); query.blur(); }

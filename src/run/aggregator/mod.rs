@@ -33,12 +33,15 @@ use crate::backplane::Authority;
 use ::http::Server;
 use base::at::At as _;
 use base::stop::{Stop, StopOnDrop};
-use base::temp;
+use base::{small, temp};
 use client::protocol::{Finding, ResultId};
 use model::{config, layout, status};
 
 /// Interval of checks for the end, for retry windows and for silent workers.
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// Maximum addresses that an aggregator is known by, and the size of their file.
+const MAX_ADDRESSES: usize = 10;
+const MAX_ADDRESSES_BYTES: u64 = 4 << 10;
 /// Interval of publications of the ages of heartbeats alone.
 const REFRESH: Duration = Duration::from_secs(30);
 
@@ -130,6 +133,23 @@ impl Aggregator {
         } else {
             temp::write(&path, 0o600, identity).at("cannot write", &path)
         }
+    }
+
+    /// The addresses that workers of the run know, from now on with `latest`: plugins that were
+    /// started before a restart of the node know an earlier one.
+    pub fn addresses(&self, latest: &str) -> Result<Vec<String>> {
+        let path = layout::state_dir(self.store.run_dir()).join(layout::ADDRESSES);
+        let known =
+            base::found(small::read(&path, MAX_ADDRESSES_BYTES)).at("cannot read", &path)?;
+        let known = String::from_utf8_lossy(known.as_deref().unwrap_or_default()).into_owned();
+        let earlier = known.lines().filter(|address| *address != latest);
+        let addresses: Vec<String> = std::iter::once(latest)
+            .chain(earlier)
+            .take(MAX_ADDRESSES)
+            .map(str::to_owned)
+            .collect();
+        temp::write(&path, 0o600, addresses.join("\n")).at("cannot write", &path)?;
+        Ok(addresses)
     }
 
     /// The authority of the run, the same after a restart.

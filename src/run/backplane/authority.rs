@@ -112,11 +112,17 @@ impl Authority {
     /// A certificate for the server at the advertised `host`: an IP address or a name, either with
     /// or without a port.
     pub fn server(&self, host: &str) -> anyhow::Result<Identity> {
-        let name = host_of(host)?;
+        self.server_at(&[host])
+    }
+
+    /// A certificate for the server at any of the advertised `hosts`.
+    pub fn server_at(&self, hosts: &[impl AsRef<str>]) -> anyhow::Result<Identity> {
+        let names = hosts.iter().map(|host| host_of(host.as_ref()));
+        let names = names.collect::<anyhow::Result<Vec<_>>>()?;
         let usage = ExtendedKeyUsagePurpose::ServerAuth;
-        let params = self.params("aggregator", usage, vec![name])?;
+        let params = self.params("aggregator", usage, names)?;
         self.sign(&params)
-            .with_context(|| format!("cannot create the server's certificate for `{host}`"))
+            .context("cannot create the server's certificate")
     }
 
     /// A certificate for all workers of `plugin`.

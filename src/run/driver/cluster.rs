@@ -43,8 +43,6 @@ const EVENTS_TIMEOUT: Duration = Duration::from_secs(2);
 const REMOVAL_GRACE: Duration = Duration::from_secs(15);
 /// Capacity of the queue between the watches and their reader.
 const MAX_QUEUED_EVENTS: usize = 1024;
-/// Time within which single pods are not deleted for their own sake.
-const SHORT_RUN: Duration = Duration::from_secs(30);
 /// Changes of pods per check, so that a large cluster is not flooded with requests.
 const MAX_CHANGES: usize = 4;
 
@@ -240,9 +238,9 @@ impl ClusterDriver<'_> {
             self.delete_pod(&launch.pod_name(&place, monitor.attempt(&place) - 1));
             // A node that came back is not waited for.
             if settled(&place) {
-                due.push(place)
+                due.push(place);
             } else {
-                waves.again(place)
+                waves.again(place);
             }
         }
         for place in waves.finished(|place| per_node && settled(place)) {
@@ -378,7 +376,7 @@ impl ClusterDriver<'_> {
             let nodes = sender.clone();
             let thread = |name: &str| base::thread(format!("{name} of {plugin}"));
             let pods = thread("pods").spawn_scoped(scope, move || {
-                watch_pods(client, launch, &self.roster, &sender)
+                watch_pods(client, launch, &self.roster, &sender);
             });
             let nodes = thread("nodes").spawn_scoped(scope, move || watch_nodes(client, &nodes));
             if let Err(error) = pods.and(nodes) {
@@ -617,7 +615,6 @@ struct WaveQueue {
     active: BTreeSet<String>,
     size: usize,
     adopted: bool,
-    began: Instant,
 }
 
 impl WaveQueue {
@@ -628,7 +625,6 @@ impl WaveQueue {
             active: BTreeSet::new(),
             size,
             adopted: false,
-            began: Instant::now(),
         }
     }
 
@@ -651,12 +647,8 @@ impl WaveQueue {
         self.waiting.push_front(place);
     }
 
-    /// Takes places whose pods can be deleted. Those of a short run in which no place waits are
-    /// deleted together at its end.
+    /// Takes places whose pods can be deleted.
     fn finished(&mut self, is_settled: impl Fn(&str) -> bool) -> Vec<String> {
-        if self.waiting.is_empty() && self.began.elapsed() < SHORT_RUN {
-            return Vec::new();
-        }
         let settled: Vec<_> = self
             .active
             .iter()

@@ -33,6 +33,7 @@ use client::env as var;
 use client::protocol::{DONE_FILE, Failure, Finding, ResultId};
 use model::names::{RESULTS_VOLUME, WORKER_CONTAINER, env};
 use model::plugin::{Definition, DriverKind};
+use model::remedies::LAST_OUTPUT;
 use model::{config, layout};
 
 /// Time between the request to end and the kill after an interrupt: a user is waiting.
@@ -640,7 +641,7 @@ impl<'a> LocalPod<'a> {
         let said = if tail.is_empty() {
             "it printed nothing".into()
         } else {
-            format!("its last output:\n{tail}")
+            format!("{LAST_OUTPUT}\n{tail}")
         };
         format!("{what} {ending} and left no result; {said}")
     }

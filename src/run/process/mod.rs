@@ -55,7 +55,10 @@ const MAX_TOLD: u64 = 5;
 /// The end of the names of files that may be logs of a suite.
 const LOG_SUFFIX: &str = ".log";
 
-/// Maximum files named where none could be read.
+/// Maximum size of a manual result whose keys are named.
+const MAX_NAMED_KEYS_BYTES: usize = 64 << 10;
+
+/// Maximum files named where none could be read, and keys where none is known.
 const MAX_NAMED: usize = 3;
 
 /// Maximum distinct statuses of a node; a plugin may invent one for each test.
@@ -519,7 +522,7 @@ impl TreeBuilder<'_> {
         for (path, name) in &files {
             match is_error {
                 true if name == ERROR_FILE => self.error(path)?,
-                false if self.rules.selects(name) => {
+                false if self.rules.selects(name) && !self.repeats(folder, path) => {
                     is_nothing_read = false;
                     self.file(path, name)?;
                 }
@@ -529,6 +532,23 @@ impl TreeBuilder<'_> {
         self.check_logs(&files)?;
         let names: Vec<_> = files.into_iter().map(|(_, name)| name).collect();
         Ok((is_nothing_read && !is_error).then(|| self.rules.nothing_read(&names)))
+    }
+
+    /// Whether a path is a link to a file that is read by its own name, or to a folder, whose files
+    /// are. Of raw results each name counts, as for the original.
+    fn repeats(&self, folder: &Path, path: &Path) -> bool {
+        let dir = &self.files.dir;
+        let format = self.rules.format.as_str();
+        let is_read = plugin::is_junit(format) || matches!(format, "gojson" | "manual");
+        if !is_read || !dir.join(path).is_symlink() {
+            return false;
+        }
+        let [Ok(target), Ok(folder)] = [path, folder].map(|path| dir.join(path).canonicalize())
+        else {
+            return false;
+        };
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        target.starts_with(folder) && (target.is_dir() || self.rules.selects(&name))
     }
 
     /// Adds an unknown item for each log of a suite that claims more than the JUnit files beside it
@@ -694,17 +714,22 @@ impl TreeBuilder<'_> {
             .open_result(path)?
             .take(EXPANDED_LIMIT + 1)
             .read_to_end(&mut head)?;
+        let no_status = no_status(&head);
         let is_json =
             head.trim_ascii_start().starts_with(b"{") || head.trim_ascii_start().starts_with(b"[");
         if is_json
             && head.len() as u64 <= EXPANDED_LIMIT
-            && read::read_json(&head, &mut renaming(&mut self.tree, typed))?
+            && read::read_json(&head, &mut renaming(&mut self.tree, typed, &no_status))?
         {
             return Ok(());
         }
         drop(head);
         let file = self.files.open(path)?;
-        let read = read::read(file, Writer::Plugin, &mut renaming(&mut self.tree, typed));
+        let read = read::read(
+            file,
+            Writer::Plugin,
+            &mut renaming(&mut self.tree, typed, &no_status),
+        );
         match read {
             Err(error) if error.downcast_ref() == Some(&read::ANCHORS) => {
                 self.tree.back(mark)?;
@@ -718,7 +743,7 @@ impl TreeBuilder<'_> {
                     size as u64 <= EXPANDED_LIMIT,
                     "a file this large may not use anchors"
                 );
-                read::read_expanded(&text, &mut renaming(&mut self.tree, typed))
+                read::read_expanded(&text, &mut renaming(&mut self.tree, typed, &no_status))
             }
             other => other,
         }
@@ -734,12 +759,33 @@ impl TreeBuilder<'_> {
     }
 }
 
-/// Why a manual result without `items` says nothing.
-const NO_STATUS: &str =
-    "it has no `status`: a result has `name`, `status`, and `items` if there are several";
+/// Why a manual result without `items` says nothing; names the keys that it has instead.
+fn no_status(text: &[u8]) -> String {
+    let document = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.len() <= MAX_NAMED_KEYS_BYTES)
+        .and_then(|text| yaml::document(text).ok());
+    let keys: Vec<String> = document
+        .iter()
+        .flat_map(yaml::Node::entries)
+        .map(|(key, _)| key.text.clone())
+        .collect();
+    let keys = match keys.len() {
+        0 => String::new(),
+        _ => format!(", but {}", quoted(&keys[..keys.len().min(MAX_NAMED)])),
+    };
+    format!(
+        "it has no `status`{keys}: a result has `name`, `status`, and `items` if there are several"
+    )
+}
 
-/// Copies another tree, whose root gets the name and meta of `root`.
-fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Result<()> + 't {
+/// Copies another tree, whose root gets the name and meta of `root`; `no_status` is the error of one
+/// without status and items.
+fn renaming<'t>(
+    tree: &'t mut Tree,
+    root: &'t Item,
+    no_status: &'t str,
+) -> impl FnMut(Step) -> Result<()> + 't {
     let mut root = Some(root);
     move |mut step| {
         let has_items = matches!(step, Step::Enter(_));
@@ -748,7 +794,7 @@ fn renaming<'t>(tree: &'t mut Tree, root: &'t Item) -> impl FnMut(Step) -> Resul
         {
             (item.name, item.meta) = (root.name.clone(), root.meta.clone());
             if item.status.is_empty() && !has_items {
-                item.meta.insert(ERROR.to_owned(), NO_STATUS.to_owned());
+                item.meta.insert(ERROR.to_owned(), no_status.to_owned());
             }
         }
         tree.step(step)

@@ -83,6 +83,44 @@ fn worst_element_decides_a_test() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn link_to_a_file_of_the_result_counts_once() {
+    use std::os::unix::fs::symlink;
+
+    let suite = "<testsuite><testcase name='a'/></testsuite>";
+    for (format, expected) in [("junit", [1, 0]), ("raw", [5, 0])] {
+        let dir = base::temp::Folder::new().unwrap();
+        let folder = dir.join(RESULTS).join("global");
+        fs::create_dir_all(folder.join("sub")).unwrap();
+        fs::write(folder.join("sub/a.xml"), suite).unwrap();
+        fs::write(folder.join("sub/unread.txt"), suite).unwrap();
+        symlink("sub/a.xml", folder.join("b.xml")).unwrap();
+        symlink("sub", folder.join("c.xml")).unwrap();
+        symlink(".", folder.join("d.xml")).unwrap();
+        let rules = ReadingRules {
+            name: "p".into(),
+            format: format.into(),
+            ..ReadingRules::default()
+        };
+        let outcome = process(&dir, &rules).unwrap();
+        let count = |status: &str| outcome.counts.get(status).copied().unwrap_or_default();
+        assert_eq!([PASSED, UNKNOWN].map(count), expected, "{format}");
+    }
+    // A file that is read by no other name is.
+    let dir = base::temp::Folder::new().unwrap();
+    let folder = dir.join(RESULTS).join("global");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("suite.txt"), suite).unwrap();
+    symlink("suite.txt", folder.join("a.xml")).unwrap();
+    let rules = ReadingRules {
+        name: "p".into(),
+        format: "junit".into(),
+        ..ReadingRules::default()
+    };
+    assert_eq!(process(&dir, &rules).unwrap().counts[PASSED], 1);
+}
+
 #[test]
 fn log_that_claims_more_than_its_junit_file_is_unknown() {
     let suite = "<testsuite><testcase name='a'/><testcase name='b'><skipped/></testcase><testcase \
@@ -329,7 +367,7 @@ fn nothing_is_unknown_without_a_reason() {
         "a.yaml",
         "nam: x\nstate: passed\n",
         unknown,
-        &["it has no `status`"],
+        &["it has no `status`, but `nam`, `state`: a result has `name`, `status`"],
     );
 }
 

@@ -13,7 +13,7 @@ mod suite;
 use std::fmt::Display;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::thread::{self, Scope as Threads};
 use std::time::{Duration, Instant};
@@ -153,7 +153,7 @@ pub fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
                     over.stop();
                 }
             })?;
-            let aggregator = &settings.access.aggregator_url;
+            let aggregator = &settings.access;
             base::thread("heartbeat")
                 .spawn_scoped(scope, || send_heartbeats(talk, aggregator, &others, over))?;
             if let Some(port) = settings
@@ -288,10 +288,11 @@ fn next_pause(id: &ResultId, age: Duration) -> Duration {
 /// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the
 /// first period, since the workers of a large cluster start together; the connection, which costs
 /// little, is tried at once. An answer may tell that the other containers have ended.
-fn send_heartbeats(client: &Client, aggregator: &str, others: &Others, stop: &Stop) {
+fn send_heartbeats(client: &Client, aggregator: &Access, others: &Others, stop: &Stop) {
     let mut contact = Contact::default();
-    while let Err(error) = probe(aggregator) {
-        contact.failed(&format_args!("`{aggregator}`: {error}"));
+    let url = &aggregator.aggregator_url;
+    while let Err(error) = probe(url, aggregator.service_address) {
+        contact.failed(&format_args!("`{url}`: {error}"));
         if stop.wait(PROBE_PERIOD) {
             return;
         }
@@ -354,7 +355,7 @@ impl Contact {
 }
 
 /// Tries to connect to the host of `url`.
-fn probe(url: &str) -> io::Result<()> {
+fn probe(url: &str, service: Option<SocketAddr>) -> io::Result<()> {
     let authority = url
         .strip_prefix("https://")
         .unwrap_or(url)
@@ -367,7 +368,12 @@ fn probe(url: &str) -> io::Result<()> {
         .and_then(|(host, text)| Some((host, port(text)?)))
         .unwrap_or((authority, 443));
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    for address in (host.trim_matches(['[', ']']), port).to_socket_addrs()? {
+    let own = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+    let own = match (own, service) {
+        (Err(error), None) => return Err(error),
+        (own, _) => own.into_iter().flatten(),
+    };
+    for address in own.chain(service) {
         match TcpStream::connect_timeout(&address, PROBE_TIMEOUT) {
             Ok(_) => return Ok(()),
             Err(error) => last = error,
@@ -465,13 +471,16 @@ mod tests {
                 "https://{host}:{}/a/path",
                 listener.local_addr().unwrap().port()
             );
-            probe(&url).unwrap();
+            probe(&url, None).unwrap();
             drop(listener);
             assert_eq!(
-                probe(&url).unwrap_err().kind(),
+                probe(&url, None).unwrap_err().kind(),
                 io::ErrorKind::ConnectionRefused
             );
         }
-        assert!(probe("https://there-is-no.such-host.invalid:1").is_err());
+        let unknown = "https://there-is-no.such-host.invalid:1";
+        assert!(probe(unknown, None).is_err());
+        let service = TcpListener::bind("127.0.0.1:0").unwrap();
+        probe(unknown, service.local_addr().ok()).unwrap();
     }
 }
