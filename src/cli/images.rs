@@ -669,7 +669,7 @@ impl<'a> ImageFolder<'a> {
     fn pull(&self, name: &Reference, transfer: &Transfer<'_>) -> Result<Stored> {
         self.store
             .pull(&self.client, name, &self.platform, &|layer, done| {
-                transfer.watch(layer, done)
+                transfer.watch(layer, done);
             })
     }
 

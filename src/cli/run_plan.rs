@@ -318,7 +318,7 @@ impl<'a> RunRequest<'a> {
             ..
         } = self.flags;
         let mut placed = Vec::new();
-        let mut add = |flag: &'a Placed<String>, kind: fn(&'a str) -> PluginFlag<'a>| {
+        let mut add = |flag: &'a Placed<String>, kind: FlagKind<'a>| {
             placed.push((flag.place, kind(&flag.value)));
         };
         for env in &plugins.plugin_env {
@@ -330,7 +330,7 @@ impl<'a> RunRequest<'a> {
         for file in self.config_maps {
             add(file, PluginFlag::ConfigMap);
         }
-        let texts: [(&'a Option<Placed<String>>, fn(&'a str) -> PluginFlag<'a>); 12] = [
+        let texts: [(&'a Option<Placed<String>>, FlagKind<'a>); 12] = [
             (&e2e.e2e_focus, PluginFlag::Focus),
             (&e2e.e2e_skip, PluginFlag::Skip),
             (&e2e.rerun_failed, PluginFlag::RerunFailed),
@@ -521,6 +521,9 @@ fn configured(flags: &RunFlags, nodes: Option<&NodeFlags>) -> Result<config::Run
     }
     Ok(config)
 }
+
+/// What makes a flag of its text.
+type FlagKind<'a> = fn(&'a str) -> PluginFlag<'a>;
 
 /// A flag that changes plugins, with its value.
 #[derive(Clone, Copy)]
