@@ -257,7 +257,7 @@ impl Client {
                 Ok(_) | Err(_) => {}
             }
             ensure!(
-                attempts.again_at(from),
+                attempts.wait_to_retry_at(from),
                 "interrupted after {from} of {} bytes",
                 blob.size
             );
@@ -554,7 +554,7 @@ impl Client {
                 Err(error) => error,
             };
             let is_final = error.is::<Final>() || tls::is_distrust(&error);
-            if is_final || !attempts.again_at(done()) {
+            if is_final || !attempts.wait_to_retry_at(done()) {
                 return Err(error);
             }
             log::info!("{error:#}; retrying");

@@ -29,7 +29,7 @@ pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
 fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
     let digest = base::file_sha256(path).at("cannot read", path)?;
     let digest = format!("sha-256=:{}:", BASE64.encode(digest));
-    fetch::put(
+    fetch::upload(
         url,
         path,
         &[
@@ -55,7 +55,7 @@ fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
         return Ok(());
     }
     for (ending, file) in seal {
-        fetch::put(
+        fetch::upload(
             &format!("{url}{ending}"),
             &file,
             &[("content-type", "application/octet-stream")],
