@@ -575,7 +575,7 @@ impl ClusterRun<'_> {
     /// server cannot be reached at all.
     fn own_pod(&self) -> Result<Option<Value>> {
         let namespace = &self.config.namespace;
-        let client = self.client.clone().patience(FIRST_CONTACT_TIMEOUT);
+        let client = self.client.clone().retry_timeout(FIRST_CONTACT_TIMEOUT);
         let pod = match client.get(&Resource::PODS, namespace, &self.own_name) {
             Ok(pod) => return Ok(Some(pod)),
             Err(error @ kube::Error::Api(_)) => {

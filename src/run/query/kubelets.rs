@@ -183,8 +183,8 @@ pub(super) fn fetch_host(
         .client
         .clone()
         .within(ANSWER_TIMEOUT)
-        .patience(RETRY_TIMEOUT)
-        .hopeless(UNREACHABLE);
+        .retry_timeout(RETRY_TIMEOUT)
+        .no_retry_codes(UNREACHABLE);
     let folder = query.folder.join(HOSTS).join(component(node));
     let ask = |path: &str| {
         Request::get(&Resource::NODES, "", node)

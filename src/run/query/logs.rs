@@ -247,7 +247,7 @@ impl LogRequest {
             .client
             .clone()
             .within(asked.min(ANSWER_TIMEOUT))
-            .hopeless(UNREACHABLE);
+            .no_retry_codes(UNREACHABLE);
         let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
             Ok(None) => return Ok(Records::default()),
             Ok(Some(stream)) => stream,

@@ -149,7 +149,7 @@ impl Query<'_> {
         });
         // A fatal failure also ends active queries, and so does the time limit.
         stop.within(left, |end| -> Result<()> {
-            let client = self.client.under(end).patience(RETRY_TIMEOUT);
+            let client = self.client.under(end).retry_timeout(RETRY_TIMEOUT);
             let query = Query {
                 client: &client,
                 ..*self
