@@ -771,7 +771,7 @@ fn wrong_setting(setting: &Setting, error: &yaml::Error) -> anyhow::Error {
 /// Rejects flags about nodes if any plugin would ignore them: it would run on nodes that the user
 /// excluded.
 fn check_nodes(flags: Option<&NodeFlags>, plan: &Plan) -> Result<()> {
-    let settings = plan.run.nodes.given();
+    let settings = plan.run.nodes.changed_settings();
     if settings.is_empty() {
         return Ok(());
     }

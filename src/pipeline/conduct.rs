@@ -291,7 +291,7 @@ fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Erro
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
 fn last_order(plugins: &[PluginLaunch<'_>], plugin: &PluginLaunch<'_>) -> i64 {
     let definitions = plugins.iter().map(|plugin| plugin.definition);
-    let own = definitions.filter(|one| one.whole() == plugin.definition.name());
+    let own = definitions.filter(|one| one.results_plugin() == plugin.definition.name());
     own.map(|one| one.config.order)
         .max()
         .unwrap_or(plugin.definition.config.order)

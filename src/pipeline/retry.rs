@@ -67,7 +67,7 @@ impl RunContext<'_> {
         for attempt in self
             .attempts
             .iter()
-            .filter(|attempt| attempt.whole() == name)
+            .filter(|attempt| attempt.results_plugin() == name)
         {
             if stop.stopped() {
                 return;
@@ -210,7 +210,7 @@ fn focused(definition: &Definition, tests: &BTreeSet<String>) -> Option<Definiti
     }
     let focused = focus::only(definition, tests.iter().map(String::as_str), true);
     if focused.is_none() {
-        let (name, count) = (definition.whole(), tests.len());
+        let (name, count) = (definition.results_plugin(), tests.len());
         log::warn!("plugin `{name}`: {count} failed tests are too many to be started again");
     }
     focused
@@ -249,7 +249,7 @@ mod tests {
         let attempts = attempts(&config, &all);
         let names: Vec<_> = attempts
             .iter()
-            .map(|one| (one.name(), one.whole()))
+            .map(|one| (one.name(), one.results_plugin()))
             .collect();
         assert_eq!(names, [("p-retry-1", "p"), ("p-retry-2", "p")]);
         assert!(
