@@ -146,8 +146,8 @@ impl Kubelets {
 
     /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<FailedQuery> {
-        let known = lock(&self.known);
-        let left = known
+        let kubelets = lock(&self.known);
+        let skipped = kubelets
             .kubelets
             .iter()
             .filter(|(_, kubelet)| kubelet.left_out > 0);
@@ -168,7 +168,7 @@ impl Kubelets {
             };
             FailedQuery::new("Nodes", "", node, format!("{questions} skipped{why}"))
         };
-        left.map(trouble).collect()
+        skipped.map(trouble).collect()
     }
 }
 
