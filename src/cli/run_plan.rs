@@ -941,7 +941,7 @@ fn minor(version: &str) -> Option<u32> {
 /// The tests of a kit, or the lines of a list.
 pub(super) fn kit_or_list(path: &str) -> Result<Vec<String>> {
     let file = Path::new(path);
-    Kit::read(file)?.map_or_else(|| ListSource::File(file).whole(path), |kit| Ok(kit.tests))
+    Kit::read(file)?.map_or_else(|| ListSource::File(file).resolve(path), |kit| Ok(kit.tests))
 }
 
 /// The names of tests in a list or a kit.
