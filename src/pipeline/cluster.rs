@@ -45,7 +45,7 @@ const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
 const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time limit for the first contact with the API server; later outages may last longer.
-const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(120);
+const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Maximum size of an identity file.
 const MAX_IDENTITY_BYTES: u64 = 4 << 10;
