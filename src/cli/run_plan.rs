@@ -774,7 +774,7 @@ fn wrong_setting(setting: &Setting, error: &yaml::Error) -> anyhow::Error {
 /// Rejects flags about nodes if any plugin would ignore them: it would run on nodes that the user
 /// excluded.
 fn check_nodes(flags: Option<&NodeFlags>, plan: &Plan) -> Result<()> {
-    let settings = plan.run.nodes.given();
+    let settings = plan.run.nodes.changed_settings();
     if settings.is_empty() {
         return Ok(());
     }
@@ -944,7 +944,7 @@ fn minor(version: &str) -> Option<u32> {
 /// The tests of a kit, or the lines of a list.
 pub(super) fn kit_or_list(path: &str) -> Result<Vec<String>> {
     let file = Path::new(path);
-    Kit::read(file)?.map_or_else(|| ListSource::File(file).whole(path), |kit| Ok(kit.tests))
+    Kit::read(file)?.map_or_else(|| ListSource::File(file).resolve(path), |kit| Ok(kit.tests))
 }
 
 /// The names of tests in a list or a kit.
