@@ -66,7 +66,7 @@
 //!
 //! | to find | look in |
 //! | --- | --- |
-//! | a command, its flags, what it prints | `cli/<command>.rs`, or the file that `cli/mod.rs` names; the table of all flags: `cli/table.rs`; their meaning for runs: `cli/run_args.rs` |
+//! | a command, its flags, what it prints | `cli/<command>.rs`, or the file that `cli/mod.rs` names; all commands: `cli/arguments.rs`; the flags of a run: `cli/run_flags.rs`, their meaning: `cli/run_plan.rs` |
 //! | one run from start to archive, in a cluster or locally | `pipeline` |
 //! | what a run creates in a cluster, and removes | `deploy` |
 //! | whether a cluster is ready for a run | `doctor` |

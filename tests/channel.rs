@@ -1,5 +1,7 @@
 //! The aggregator, attacked over its socket.
 
+#[cfg(target_os = "linux")]
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -255,4 +257,43 @@ fn idle_and_slow_connections_do_not_delay_others() {
         );
         drop((silent, slow));
     });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn flood_of_half_open_connections_delays_no_worker() {
+    const ACCEPTED: usize = 100;
+    for sent in [&b""[..], b"\x16", b"\x16\x03\x01"] {
+        let limits = Limits {
+            waiting: ACCEPTED,
+            // Nothing of the flood ends by itself.
+            waiting_timeout: LONG * 4,
+            handshake: LONG * 4,
+            threads: 8,
+            ..Limits::default()
+        };
+        with_aggregator(limits, |aggregator| {
+            let hostile = aggregator.worker.clone().at(1);
+            let flood: Vec<_> = (0..2 * ACCEPTED)
+                .map(|_| {
+                    let mut socket = hostile.plain();
+                    // It may be closed already in favour of others.
+                    let _ = socket.write_all(sent);
+                    socket
+                })
+                .collect();
+            let begun = Instant::now();
+            let beat =
+                "GET /api/v1/health/by-node/n/p HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            let answer = aggregator.worker.say(beat);
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            aggregator.takes_a_result();
+            assert!(
+                begun.elapsed() < LONG / 6,
+                "{sent:?}: {:?}",
+                begun.elapsed()
+            );
+            drop(flood);
+        });
+    }
 }

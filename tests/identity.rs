@@ -1,12 +1,18 @@
 //! Identity of result senders in a run with per-worker certificates, and plugins that submit by
 //! themselves.
 
+#[cfg(target_os = "linux")]
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+#[cfg(target_os = "linux")]
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
 use crate::support::api_server::Fault;
 use crate::support::cluster::{Aggregator, Asker, Cluster, Worker};
+#[cfg(target_os = "linux")]
+use crate::support::peer::Peer;
 
 const REVIEWS: &str = "POST /apis/authentication.k8s.io/v1/tokenreviews";
 
@@ -215,6 +221,42 @@ fn ninth_simultaneous_request_of_one_address_has_to_try_again() {
         8,
         "{codes:?}"
     );
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn forged_tokens_of_three_addresses_delay_no_worker() {
+    let (cluster, _aggregator, asker, path) = asked();
+    let token = cluster.api.issue_token(&path, &asker.audience);
+    let peer = Peer::new(&asker.url, &asker.authority, None);
+    let (asked, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for number in 0..6 {
+            let (hostile, asked, is_over) = (peer.clone().at(1 + number % 3), &asked, &is_over);
+            let (asker, token) = (&asker, &token);
+            scope.spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    // Another token each time, since a rejected one costs no review.
+                    let forged = format!("{token}{}", asked.fetch_add(1, Ordering::Relaxed));
+                    assert_ne!(asker.ask_as(&hostile, &forged).0, 200);
+                }
+            });
+        }
+        let answers: Vec<_> = (0..3)
+            .map(|_| {
+                let token = cluster.api.issue_token(&path, &asker.audience);
+                let begun = Instant::now();
+                let (code, answer, _) = asker.ask_as(&peer.clone().at(200), &token);
+                (code, begun.elapsed(), answer)
+            })
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        for (code, took, answer) in answers {
+            assert_eq!(code, 200, "{answer}");
+            assert!(took < Duration::from_secs(5), "{took:?}");
+        }
+    });
+    assert!(asked.into_inner() > 6, "the flood went on meanwhile");
 }
 
 #[test]

@@ -352,7 +352,7 @@ fn version_independent_plugin_needs_no_cluster() {
     let definition = concat!(env!("CARGO_MANIFEST_DIR"), "/plugins.d/hello.yaml");
     let done = Sonobuoy::new("gen --rbac Enable -p")
         .arg(definition)
-        .stderr_has("are not told the version")
+        .stderr_has("plugins do not receive the cluster's version")
         .run_any();
     assert!(
         done.stdout.contains("plugin-name: hello"),

@@ -401,42 +401,6 @@ fn waiting_uses_stop() {
     }
 }
 
-/// A command may lack a flag that another has, so that reading one that no command has is not an
-/// error at run time.
-#[test]
-fn flags_that_the_program_reads_exist() {
-    let mut known = std::collections::BTreeSet::new();
-    let mut commands = vec![sonobuoy::commands()];
-    while let Some(command) = commands.pop() {
-        known.extend(command.get_arguments().map(|arg| arg.get_id().to_string()));
-        commands.extend(command.get_subcommands().cloned());
-    }
-    let mut seen = 0;
-    for (file, text) in rust_files("src/cli") {
-        for call in [
-            "text(\"",
-            "word(\"",
-            "on(\"",
-            "number(\"",
-            "all(\"",
-            "given(\"",
-            "value(matches, \"",
-        ] {
-            let reads = text
-                .match_indices(call)
-                .filter(|(at, _)| call.starts_with('v') || text[..*at].ends_with('.'));
-            for flag in reads.filter_map(|(at, call)| text[at + call.len()..].split('"').next()) {
-                assert!(
-                    known.contains(flag),
-                    "{file}: no command has the flag `{flag}`"
-                );
-                seen += 1;
-            }
-        }
-    }
-    assert!(seen > 100, "only {seen} found");
-}
-
 #[test]
 fn no_leftover_markers() {
     let mut found = Vec::new();

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use clap::builder::TypedValueParser as _;
 use ureq::http::Uri;
 
 use super::certify::{Judgement, Submission};
-use super::flag::{Args, Error, usage_error};
+use super::flag::{Error, Filled as _, usage_error, within, words};
+use super::output::{self, ProgressForm};
 use super::retrieve::{TRANSFER, fetch, interrupted_transfer};
-use super::{output, run_args};
 use crate::deploy::Removal;
 use crate::pipeline;
 use crate::remote::service::Credentials;
@@ -35,9 +36,157 @@ const DELETION: Duration = Duration::from_secs(3_600);
 /// Maximum annotations per level; GitHub shows no more for a step.
 const MAX_ANNOTATIONS: usize = 10;
 
+/// The steps when the run is over
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "When the run is over")]
+pub(crate) struct AfterwardsFlags {
+    /// Fetch the archive into this folder
+    #[arg(long, value_name = "DIR")]
+    pub retrieve: Option<String>,
+    /// Keep only the newest archives in that folder, and that of this run
+    #[arg(long, value_name = "N", value_parser = within::<usize>(1..=i64::from(u32::MAX)))]
+    pub keep: Option<usize>,
+    /// Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve
+    /// from here; a URL that ends with / is a folder; SSL_CERT_FILE names the store's authority in
+    /// either case
+    #[arg(long, value_name = "URL")]
+    pub upload: Option<String>,
+    /// Write all results as one JUnit file
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<String>,
+    /// Write the report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<String>,
+    /// Check a certified conformance run, and write its submission into this folder
+    #[arg(long, value_name = "DIR")]
+    pub certify: Option<String>,
+    /// With --certify: description of the product (YAML)
+    #[arg(long, value_name = "FILE")]
+    pub product: Option<String>,
+    /// Remove the run from the cluster
+    #[arg(long)]
+    pub delete: bool,
+    #[command(flatten)]
+    pub verdict: VerdictFlags,
+}
+
+impl AfterwardsFlags {
+    /// Whether several clusters need one report on all their archives.
+    pub(crate) fn asks_for_report(&self) -> bool {
+        self.retrieve.is_some()
+            || self.junit.is_some()
+            || self.html.is_some()
+            || self.verdict.fail_on != FailOn::Never
+    }
+
+    /// The steps for one of several clusters, whose report is about all, with the archive in
+    /// `folder`.
+    pub(crate) fn narrowed(self, folder: Option<String>) -> Self {
+        let verdict = VerdictFlags {
+            fail_on: FailOn::Never,
+            annotations: Annotations::Auto,
+            ..self.verdict
+        };
+        Self {
+            retrieve: folder,
+            junit: None,
+            html: None,
+            verdict,
+            ..self
+        }
+    }
+}
+
+/// The words of `--fail-on`.
+const FAIL_ON: [&str; 5] = ["failed", "unknown", "incomplete", "flaky", "never"];
+
+/// What the exit code and annotations say about results
+#[derive(Clone, Copy, clap::Args)]
+pub(crate) struct VerdictFlags {
+    /// Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse
+    #[arg(
+        long,
+        value_name = "WORD",
+        default_value = "never",
+        value_parser = words(&FAIL_ON).map(FailOn::parse)
+    )]
+    pub fail_on: FailOn,
+    /// Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in 95%,
+    /// has passed
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub min_success: Option<u64>,
+    /// Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; auto
+    /// does in GitHub Actions
+    #[arg(long, value_name = "WORD", value_enum, default_value_t = Annotations::Auto)]
+    pub annotations: Annotations,
+}
+
+impl VerdictFlags {
+    /// What `--fail-on` and `--min-success` ask for.
+    pub(crate) fn limit(self) -> Limit {
+        Limit::new(self.fail_on, self.min_success)
+    }
+}
+
+fn parse_percent(word: &str) -> Result<u64, &'static str> {
+    let number = word.strip_suffix('%').unwrap_or(word).parse().ok();
+    number
+        .filter(|number| (1..=100).contains(number))
+        .ok_or("write a share from 1% to 100%")
+}
+
+/// Whether to annotate a report.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Annotations {
+    Auto,
+    Github,
+    Off,
+}
+
+impl Annotations {
+    /// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
+    pub(crate) fn is_on(self) -> bool {
+        match self {
+            Self::Github => true,
+            Self::Off => false,
+            Self::Auto => std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true"),
+        }
+    }
+}
+
+/// Whether text has colours.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ColorChoice {
+    Auto,
+    Always,
+    Never,
+}
+
+impl ColorChoice {
+    /// Colours and width on a terminal only, unless the flag says otherwise; `NO_COLOR` disables
+    /// colours.
+    pub(crate) fn look(self) -> Look {
+        let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
+        let colour = match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
+                let drawn = forced || width.is_some() && sys::colours();
+                sys::variable("NO_COLOR").is_none() && drawn
+            }
+        };
+        Look {
+            colour,
+            width: width.filter(|width| *width > 0),
+        }
+    }
+}
+
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
-    args: Args<'a>,
+    flags: &'a AfterwardsFlags,
+    progress: Option<ProgressForm>,
     outputs: OutputFiles<'a>,
     retrieve: Option<&'a Path>,
     upload: Option<&'a str>,
@@ -46,23 +195,28 @@ pub(crate) struct Afterwards<'a> {
 }
 
 impl<'a> Afterwards<'a> {
-    /// Reads the flags; `upload` is the URL to which this machine sends the archive.
-    pub(crate) fn asked(args: Args<'a>, upload: Option<&'a str>) -> Result<Self> {
-        let retrieve = args.text("retrieve").map(Path::new);
+    /// Checks the flags; `upload` is the URL to which this machine sends the archive, `kit` the
+    /// file of `--kit`.
+    pub(crate) fn prepare(
+        flags: &'a AfterwardsFlags,
+        progress: Option<ProgressForm>,
+        upload: Option<&'a str>,
+        kit: Option<&str>,
+        has_rbac: impl FnOnce() -> Result<bool>,
+    ) -> Result<Self> {
+        let retrieve = flags.retrieve.filled().map(Path::new);
         if let Some(folder) = retrieve {
             // The folder may be needed for other requested files.
             fs::create_dir_all(folder).at("cannot create", folder)?;
         }
-        let outputs = OutputFiles::open(args)?;
+        let outputs = OutputFiles::open(flags, kit)?;
         Ok(Self {
-            args,
+            flags,
+            progress,
             outputs,
             retrieve,
             upload,
-            delete: args
-                .on("delete")
-                .then(|| run_args::rbac(args))
-                .transpose()?,
+            delete: flags.delete.then(has_rbac).transpose()?,
         })
     }
 
@@ -73,7 +227,7 @@ impl<'a> Afterwards<'a> {
 
     /// Whether the archive itself is read.
     fn reads(&self) -> bool {
-        self.outputs.is_any() || limit(self.args).judges()
+        self.outputs.is_any() || self.flags.verdict.limit().judges()
     }
 
     fn fetches(&self) -> bool {
@@ -108,7 +262,7 @@ impl<'a> Afterwards<'a> {
                 service,
                 ..Retrieval::new(namespace, into)
             };
-            let paths = match fetch(self.args, &retrieval, stop) {
+            let paths = match fetch(self.progress, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(failure) if output::is_interrupted() => {
                     return Err(interrupted_transfer(failure).context(kept));
@@ -135,7 +289,7 @@ impl<'a> Afterwards<'a> {
             }
             code = self.report(&paths)?;
             if let Some(folder) = self.retrieve {
-                prune(self.args, folder, &paths)?;
+                prune(self.flags.keep, folder, &paths)?;
             }
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
@@ -162,7 +316,8 @@ impl<'a> Afterwards<'a> {
         let newest = report::newest(paths).filter(|_| self.reads());
         if let Some(path) = newest {
             return report(
-                self.args,
+                self.flags.verdict,
+                self.progress,
                 &self.outputs,
                 path,
                 None,
@@ -172,7 +327,7 @@ impl<'a> Afterwards<'a> {
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
-            if output::is_json(self.args) {
+            if self.progress == Some(ProgressForm::Json) {
                 output::archive_event(&path.display().to_string());
             } else {
                 output::line(path.display());
@@ -184,11 +339,8 @@ impl<'a> Afterwards<'a> {
 
 /// Removes all but the newest `--keep` archives of a folder, with their seals, and never one of
 /// this run.
-pub(super) fn prune(args: Args, folder: &Path, of_this_run: &[PathBuf]) -> Result<()> {
-    let keep = usize::try_from(args.number("keep"))?;
-    if keep == 0 {
-        return Ok(());
-    }
+pub(super) fn prune(keep: Option<usize>, folder: &Path, of_this_run: &[PathBuf]) -> Result<()> {
+    let Some(keep) = keep else { return Ok(()) };
     let is_of_this_run = |name: &str| {
         of_this_run
             .iter()
@@ -210,8 +362,8 @@ pub(super) fn prune(args: Args, folder: &Path, of_this_run: &[PathBuf]) -> Resul
 }
 
 /// The URL of `--upload`: HTTPS, or HTTP to the machine itself, unless the aggregator sends there.
-pub(super) fn upload<'m>(args: Args<'m>, by_aggregator: bool) -> Result<Option<&'m str>> {
-    let Some(url) = args.text("upload") else {
+pub(super) fn check_upload(url: Option<&str>, by_aggregator: bool) -> Result<Option<&str>> {
+    let Some(url) = url else {
         return Ok(None);
     };
     let uri = url
@@ -240,22 +392,22 @@ pub(crate) struct OutputFiles<'a> {
 
 impl<'a> OutputFiles<'a> {
     /// Checks the requirements of `--junit`, `--html` and `--certify` before hours of work.
-    pub(crate) fn open(args: Args<'a>) -> Result<Self> {
-        let open = |id: &str| {
-            let Some(path) = args.text(id).map(Path::new) else {
+    pub(crate) fn open(flags: &'a AfterwardsFlags, kit: Option<&str>) -> Result<Self> {
+        let open = |flag: &str, path: &Option<String>| {
+            let Some(path) = path.filled().map(Path::new) else {
                 return Ok(None);
             };
             // A link's target is replaced, not the link.
             let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             replacement(&target).with_context(|| {
-                format!("cannot write `{}`, which --{id} names", path.display())
+                format!("cannot write `{}`, which --{flag} names", path.display())
             })?;
             anyhow::Ok(Some(target))
         };
         Ok(Self {
-            junit: open("junit")?,
-            html: open("html")?,
-            submission: Submission::asked(args)?,
+            junit: open("junit", &flags.junit)?,
+            html: open("html", &flags.html)?,
+            submission: Submission::prepare(flags.certify.filled(), flags.product.filled(), kit)?,
         })
     }
 
@@ -300,36 +452,38 @@ impl<'a> OutputFiles<'a> {
 /// Reads the archive, writes `outputs`, then shows `plugins`, or all and the health of the cluster;
 /// returns the exit code of `--fail-on`. `kept` is whether the archive remains at its path.
 pub(crate) fn report(
-    args: Args,
+    verdict: VerdictFlags,
+    progress: Option<ProgressForm>,
     outputs: &OutputFiles<'_>,
     archive: &Path,
     plugins: Option<&[String]>,
     kept: bool,
 ) -> Result<u8> {
     let path = archive.display().to_string();
-    let depth = if is_annotated(args) || std::io::stdout().is_terminal() {
+    let is_annotated = verdict.annotations.is_on();
+    let depth = if is_annotated || std::io::stdout().is_terminal() {
         Depth::Tests
     } else {
         Depth::Run
     };
     let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
     let mut report = Report::read(&opened, None)?;
-    let exit = report.exit(limit(args));
+    let exit = report.exit(verdict.limit());
     let people = std::io::stdout().is_terminal();
-    let explained = if people || is_annotated(args) {
+    let explained = if people || is_annotated {
         report.explain()
     } else {
         Ok(())
     };
-    annotate(args, &report);
+    annotate(verdict.annotations, &report);
     // Nothing that happens to standard output costs a file.
     let written = outputs.write_report(&report, &path);
     let mut out = output::buffered(people);
-    let events = output::is_json(args);
+    let events = progress == Some(ProgressForm::Json);
     let shown = match explained {
         Ok(()) if events => Ok(()),
         Ok(()) if people => TextOutput {
-            look: look(args),
+            look: ColorChoice::Auto.look(),
             out: &mut out,
         }
         .report(&report),
@@ -364,14 +518,6 @@ pub(super) fn error_after_verdict(error: &anyhow::Error, exit: Option<Exit>) -> 
     Error::Judged(format!("{error:#}"), exit).into()
 }
 
-/// What `--fail-on` and `--min-success` ask for.
-pub(crate) fn limit(args: Args<'_>) -> Limit {
-    let percent = u64::try_from(args.number("min-success"))
-        .ok()
-        .filter(|percent| *percent > 0);
-    Limit::new(FailOn::parse(args.word("fail-on")), percent)
-}
-
 /// Prints the reason of an exit code other than 0.
 pub(crate) fn ending(exit: Option<Exit>) -> u8 {
     let Some(Exit { code, reason }) = exit else {
@@ -379,24 +525,6 @@ pub(crate) fn ending(exit: Option<Exit>) -> u8 {
     };
     output::error(&format!("exit {code}: {}\n", visible::line(&reason)));
     code
-}
-
-/// Colours and width on a terminal only, unless `--color` says otherwise; `NO_COLOR` disables
-/// colours.
-pub(crate) fn look(args: Args) -> Look {
-    let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
-    let colour = match args.word("color") {
-        "always" => true,
-        "never" => false,
-        _ => {
-            let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
-            sys::variable("NO_COLOR").is_none() && (forced || width.is_some() && sys::colours())
-        }
-    };
-    Look {
-        colour,
-        width: width.filter(|width| *width > 0),
-    }
 }
 
 /// Writes to a pipe or device, or replaces a file once the content is complete.
@@ -429,18 +557,9 @@ fn replacement(path: &Path) -> io::Result<Option<NewFile>> {
     NewFile::create(path, mode).map(Some)
 }
 
-/// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
-pub(super) fn is_annotated(args: Args) -> bool {
-    match args.word("annotations") {
-        "github" => true,
-        "off" => false,
-        _ => std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true"),
-    }
-}
-
 /// Annotates a report whose causes are known. Problems are logged: they say nothing about the run.
-pub(super) fn annotate(args: Args, report: &Report<'_>) {
-    if !is_annotated(args) {
+pub(super) fn annotate(annotations: Annotations, report: &Report<'_>) {
+    if !annotations.is_on() {
         return;
     }
     for (level, causes) in [

@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::flag::{Args, usage_error};
-use super::{output, results, run_args};
+use super::flag::{Filled as _, usage_error};
+use super::run_plan::{read_tests, read_text};
+use super::usage::examples;
+use super::{output, results};
 use crate::image::kit::Kit;
 use crate::remote::seal;
 use report::certify::{self, Product};
@@ -13,22 +15,38 @@ use report::certify::{self, Product};
 /// Exit code if an archive cannot be submitted.
 const NOT_READY: u8 = 3;
 
+/// Check a conformance run and write its submission for certification; needs no cluster
+#[derive(clap::Args)]
+#[command(after_help = examples(&[(
+    "Check a run and write its submission",
+    "sonobuoy certify run.tar.gz --product product.yaml -o submission",
+)]))]
+pub(crate) struct CertifyArgs {
+    /// Archive of the run, or its unpacked folder
+    #[arg(value_name = "ARCHIVE")]
+    archive: String,
+    /// Description of the product (YAML), as the submission's PRODUCT.yaml
+    #[arg(long, value_name = "FILE")]
+    product: Option<String>,
+    /// New folder to write the submission into; without it, only checks
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<String>,
+    /// Names of tests, one per line: those with [Conformance] must be in the archive
+    #[arg(long, value_name = "FILE")]
+    tests: Option<String>,
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    results::check_names(args)?;
-    let archive = args.text("archive").context("no archive given")?;
-    let tests = args
-        .text("tests")
-        .map(run_args::tests)
-        .transpose()?
-        .unwrap_or_default();
-    check_seal(archive)?;
+pub(crate) fn run(args: &CertifyArgs) -> Result<u8> {
+    results::check_names([&args.archive])?;
+    let tests = args.tests.filled().map(read_tests).transpose()?;
+    check_seal(&args.archive)?;
     Submission {
-        into: args.text("output").map(Path::new),
-        product: args.text("product"),
-        tests,
+        into: args.output.filled().map(Path::new),
+        product: args.product.filled(),
+        tests: tests.unwrap_or_default(),
     }
-    .judge(archive)
+    .judge(&args.archive)
     .map(|judgement| judgement.print())
 }
 
@@ -75,24 +93,27 @@ pub(super) struct Submission<'a> {
 }
 
 impl<'a> Submission<'a> {
-    /// Reads `--certify` and `--product`, and reports every error that is detectable before the
-    /// run.
-    pub(super) fn asked(args: Args<'a>) -> Result<Option<Self>> {
-        let Some(into) = args.text("certify").map(Path::new) else {
+    /// Checks the folder of `--certify` and the file of `--product`, and reports every error that is
+    /// detectable before the run.
+    pub(super) fn prepare(
+        into: Option<&'a str>,
+        product: Option<&'a str>,
+        kit: Option<&str>,
+    ) -> Result<Option<Self>> {
+        let Some(into) = into.map(Path::new) else {
             return Ok(None);
         };
-        let Some(path) = args.text("product") else {
+        let Some(path) = product else {
             return Err(usage_error(
                 "--certify: a submission describes a product; name its description by --product \
                  FILE",
             ));
         };
         certify::check(into)?;
-        if let Err(wrong) = Product::read(run_args::read_text(path)?) {
+        if let Err(wrong) = Product::read(read_text(path)?) {
             bail!("`{path}` does not describe a product: {}", wrong.join("; "));
         }
-        let kit = args
-            .text("kit")
+        let kit = kit
             .map(|path| Kit::read(Path::new(path)))
             .transpose()?
             .flatten();
@@ -114,7 +135,7 @@ impl<'a> Submission<'a> {
         self.into.map_or(Ok(()), certify::check)?;
         let described = self
             .product
-            .map(|path| run_args::read_text(path).map(Product::read))
+            .map(|path| read_text(path).map(Product::read))
             .transpose()?;
         let candidate = certify::examine(archive, &self.tests)
             .with_context(|| format!("could not process archive: {archive}"))?;

@@ -19,9 +19,12 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{OutputFiles, ending, error_after_verdict, look};
-use super::flag::{Args, interrupted, invalid, usage_error};
-use super::{cluster, output, results};
+use super::afterwards::{AfterwardsFlags, ColorChoice, OutputFiles, ending, error_after_verdict};
+use super::cluster::{self, ClusterFlags, RunAccess};
+use super::flag::{interrupted, invalid, usage_error, within};
+use super::output::{self, DocumentForm, ProgressForm, TableForm};
+use super::results::{self, Part};
+use super::run_flags::SettingFlags;
 use crate::progress_view::{
     About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
 };
@@ -39,97 +42,253 @@ const LOG: &str = "sonobuoy.log";
 const MARK: &str = "running";
 /// Maximum bytes of output to read from a process.
 const MAX_OUTPUT_BYTES: u64 = 64 << 20;
-/// Flags of the whole, which no process gets as they are.
-const OF_ALL: &[&str] = &[
-    "contexts",
-    "kubeconfigs",
-    "parallel",
-    "retrieve",
-    "resume",
-    "dir",
-    "junit",
-    "html",
-    "fail-on",
-    "annotations",
-];
+/// How many clusters are worked in at once, unless a flag says otherwise.
+pub(super) const MAX_CLUSTERS_AT_ONCE: usize = 8;
 
-/// Whether a call is for many clusters.
-pub(super) fn are_chosen(args: Args) -> bool {
-    args.given("contexts") || args.given("kubeconfigs")
+/// A choice of several clusters
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "Several clusters")]
+pub(crate) struct ClustersFlags {
+    /// Do this in the clusters of these contexts, with a folder for each
+    #[arg(long, value_name = "NAME,...|all", value_delimiter = ',')]
+    contexts: Vec<String>,
+    /// Do this in the clusters of these kubeconfigs, or of all in a folder
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "contexts")]
+    kubeconfigs: Vec<String>,
+    /// With several clusters: at most so many at once
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = within::<usize>(1..=1_000),
+        default_value_t = MAX_CLUSTERS_AT_ONCE
+    )]
+    pub parallel: usize,
+    /// In the process of one of several clusters: its folder
+    #[arg(long, value_name = "DIR", hide = true)]
+    one_of_several: Option<String>,
+    /// In the process of one of several clusters: `run` waits for the run that another has started
+    #[arg(long, hide = true)]
+    only_wait: bool,
+}
+
+impl ClustersFlags {
+    /// Whether this process is for one of several clusters, which the process that has started it
+    /// names.
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        self.one_of_several.is_some()
+    }
+
+    /// The folder of the one cluster among several that this process is for.
+    pub(crate) fn one_folder(&self) -> Option<&str> {
+        self.one_of_several.as_deref()
+    }
+
+    /// Whether this process waits for a run that another has started.
+    pub(crate) fn only_waits(&self) -> bool {
+        self.is_one_of_several() && self.only_wait
+    }
+
+    /// The flags for one of several clusters: the choice is made.
+    pub(crate) fn narrowed(self) -> Self {
+        if !self.is_one_of_several() {
+            return self;
+        }
+        Self {
+            contexts: Vec::new(),
+            kubeconfigs: Vec::new(),
+            ..self
+        }
+    }
+
+    /// Whether a call is for several clusters, and this process for all of them.
+    fn are_chosen(&self) -> bool {
+        let names_some = !self.contexts.is_empty() || !self.kubeconfigs.is_empty();
+        names_some && !self.is_one_of_several()
+    }
+}
+
+/// What to print of each cluster.
+#[derive(Clone, Copy)]
+pub(super) enum Printed {
+    /// What its process has printed, below its name.
+    Text,
+    /// The names of files, as its process has printed them, for scripts.
+    FileNames,
+    /// Rows of one table from the documents of its process.
+    Status(Option<TableForm>),
+    /// The document of its process, in a document of all.
+    Documents(DocumentForm),
+}
+
+/// A command in several clusters.
+pub(crate) struct Fleet<'a> {
+    command: &'static str,
+    clusters: &'a ClustersFlags,
+    cluster: &'a ClusterFlags,
+    /// The given flags that have no meaning for several clusters.
+    refused: Vec<&'static str>,
+    /// Whether the user names a namespace for all.
+    names_namespace: bool,
+    pub progress: Option<ProgressForm>,
+    /// Whether the process of a cluster reports events.
+    pub has_events: bool,
+    /// Whether only a board or heartbeats show the progress.
+    pub is_quiet: bool,
+    /// The merged report on all archives, if requested.
+    pub reports: Option<&'a AfterwardsFlags>,
+    /// Whether clusters with an archive in their folder are left out.
+    pub resumes: bool,
+    /// The folder with those of the clusters, if they are kept.
+    pub folder: Option<&'a str>,
+    pub printed: Printed,
+}
+
+impl<'a> Fleet<'a> {
+    /// The command in several clusters, if several are chosen.
+    pub(super) fn new(
+        command: &'static str,
+        clusters: &'a ClustersFlags,
+        cluster: &'a ClusterFlags,
+        namespace: Option<&str>,
+    ) -> Option<Self> {
+        let access = RunAccess {
+            cluster,
+            namespace,
+            credentials: None,
+        };
+        let names_namespace = access.names_namespace();
+        clusters.are_chosen().then(|| Self {
+            command,
+            clusters,
+            cluster,
+            refused: Vec::new(),
+            names_namespace,
+            progress: None,
+            has_events: false,
+            is_quiet: false,
+            reports: None,
+            resumes: false,
+            folder: None,
+            printed: Printed::Text,
+        })
+    }
+
+    /// Refuses a flag, with its value, if it is given.
+    pub(super) fn refuse(&mut self, flag: &'static str, is_given: bool) {
+        self.refused.extend(is_given.then_some(flag));
+    }
+
+    /// Refuses a flag with standard input or output as its file.
+    pub(super) fn refuse_stream(&mut self, flag: &'static str, file: &Option<String>) {
+        self.refuse(flag, file.as_deref() == Some("-"));
+    }
+
+    /// Refuses manifests and credentials from standard input.
+    pub(super) fn refuse_streams(&mut self, flags: &SettingFlags) {
+        self.refuse_stream("--file -", &flags.file);
+        self.refuse_stream("--credentials -", &flags.credentials.credentials);
+    }
+
+    /// Rejects flags that have no meaning for several clusters.
+    fn check(&self) -> Result<()> {
+        // One kubeconfig may have the contexts.
+        let names_kubeconfig =
+            self.cluster.kubeconfig.is_some() && !self.clusters.kubeconfigs.is_empty();
+        let refused = [
+            ("--kubeconfig", names_kubeconfig),
+            ("--context", self.cluster.context.is_some()),
+        ];
+        let of_cluster = refused
+            .iter()
+            .filter_map(|(flag, is_given)| is_given.then_some(flag));
+        if let Some(flag) = self.refused.iter().chain(of_cluster).next() {
+            return Err(usage_error(format!(
+                "{flag} cannot be used with several clusters"
+            )));
+        }
+        Ok(())
+    }
+
+    /// How to show the progress.
+    fn progress_output(&self) -> ProgressOutput {
+        if self.is_quiet {
+            return output::or_quiet(self.progress);
+        }
+        match output::or_log(self.progress) {
+            ProgressOutput::Log if self.has_events => ProgressOutput::Plain,
+            output => output,
+        }
+    }
 }
 
 /// Runs a command in each cluster; returns the worst exit code: an error, else a failed transfer,
 /// else bad results.
-pub(super) fn run(args: Args, command: &str) -> Result<u8> {
-    check(args)?;
-    let is_run = ["run", "wait"].contains(&command);
-    let asked = |flags: &[&str]| is_run && flags.iter().any(|flag| args.given(flag));
-    let is_dry = args.text("dry-run").is_some_and(|word| word != "none");
-    let reports = !is_dry && asked(&["retrieve", "resume", "junit", "html", "fail-on"]);
-    let waits = command == "wait" || reports || asked(&["wait", "delete"]);
-    let has_events = is_run && waits && !is_dry || command == "status" && args.on("watch");
-    // The folder with those of the clusters, if they are kept.
-    let kept = ["resume", "retrieve", "dir"]
-        .into_iter()
-        .filter(|flag| *flag != "resume" || reports);
-    let kept = kept
-        .filter_map(|flag| args.text(flag))
-        .map(Path::new)
-        .next();
-    let clusters = clusters(args)?;
-    let files = OutputFiles::open(args)?;
-    let passing = kept.is_none().then(temp::Folder::new).transpose()?;
-    let root = passing.as_deref().or(kept).unwrap_or(Path::new("."));
+pub(super) fn run(fleet: &Fleet<'_>) -> Result<u8> {
+    fleet.check()?;
+    let clusters = find_clusters(fleet)?;
+    let files = fleet
+        .reports
+        .map(|flags| OutputFiles::open(flags, None))
+        .transpose()?;
+    let temporary = match fleet.folder {
+        Some(_) => None,
+        None => Some(temp::Folder::new()?),
+    };
+    let root = match (fleet.folder, &temporary) {
+        (Some(folder), _) => Path::new(folder),
+        (None, Some(folder)) => folder,
+        (None, None) => Path::new("."),
+    };
     let stop = Stop::new();
     output::stop_on_interrupt(&stop)?;
-    let fleet = Fleet {
-        args,
-        command,
-        has_events,
-        reports,
+    let work = Work {
+        fleet,
         root,
         stop: &stop,
         clusters: Mutex::new(clusters),
     };
-    let is_quiet = ["retrieve", "status"].contains(&command) && !has_events;
-    let how = match output::or_log(args) {
-        _ if is_quiet => output::or_quiet(args),
-        ProgressOutput::Log if has_events => ProgressOutput::Plain,
-        how => how,
-    };
-    output::with_board(how, |board| fleet.work(board))?;
-    let clusters = fleet.lock();
-    for cluster in clusters
-        .iter()
-        .filter(|cluster| is_quiet && !cluster.error.is_empty())
-    {
-        log::error!("{}: {}", cluster.name, cluster.error);
+    output::with_board(fleet.progress_output(), |board| work.run(board))?;
+    let clusters = work.lock();
+    if fleet.is_quiet {
+        log_errors(&clusters);
     }
     if stop.stopped() {
-        let codes = clusters.iter().map(|cluster| cluster.code);
-        let left = codes
-            .filter(|code| code.is_none_or(|code| code == output::INTERRUPTED))
-            .count();
-        let again = match kept {
-            Some(root) if reports => format!("; `--resume {}` continues", root.display()),
-            _ => String::new(),
-        };
-        let all = clusters.len();
-        return Err(interrupted(format!(
-            "interrupted: {left} of {all} clusters are not done{again}"
-        )));
+        return Err(interrupted_fleet(fleet, &clusters));
     }
-    let bad = if reports {
-        report(args, &files, &clusters)?
-    } else {
-        fleet.show(&clusters);
-        0
+    let code_of_report = match &files {
+        Some(files) => report(fleet, files, &clusters)?,
+        None => {
+            fleet.show(&clusters);
+            0
+        }
     };
     let codes = clusters
         .iter()
         .filter_map(|cluster| cluster.code)
-        .chain([bad]);
+        .chain([code_of_report]);
     Ok(codes.filter(|code| *code > 0).min().unwrap_or_default())
+}
+
+fn log_errors(clusters: &[Cluster]) {
+    for cluster in clusters.iter().filter(|cluster| !cluster.error.is_empty()) {
+        log::error!("{}: {}", cluster.name, cluster.error);
+    }
+}
+
+/// The error of a command that Ctrl-C has ended.
+fn interrupted_fleet(fleet: &Fleet<'_>, clusters: &[Cluster]) -> anyhow::Error {
+    let unfinished = clusters
+        .iter()
+        .filter(|cluster| cluster.code.is_none_or(|code| code == output::INTERRUPTED))
+        .count();
+    let all = clusters.len();
+    let remedy = match (fleet.folder, fleet.reports) {
+        (Some(folder), Some(_)) => format!("; `--resume {folder}` continues"),
+        _ => String::new(),
+    };
+    interrupted(format!(
+        "interrupted: {unfinished} of {all} clusters are not done{remedy}"
+    ))
 }
 
 /// A cluster, and what has become of it.
@@ -207,46 +366,43 @@ impl Cluster {
 }
 
 /// The work in all clusters.
-struct Fleet<'a> {
-    args: Args<'a>,
-    command: &'a str,
-    /// Whether processes report events.
-    has_events: bool,
-    /// Whether there is a merged report.
-    reports: bool,
+struct Work<'a> {
+    fleet: &'a Fleet<'a>,
     root: &'a Path,
     stop: &'a Stop,
     clusters: Mutex<Vec<Cluster>>,
 }
 
 /// The merged report on the runs in several clusters; returns the exit code of `--fail-on`.
-fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u8> {
+fn report(fleet: &Fleet<'_>, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u8> {
+    let limit = fleet
+        .reports
+        .map(|flags| flags.verdict.limit())
+        .context("no report was requested")?;
     let mut many = Many::default();
     let mut worst = None;
-    for Cluster {
-        name, scene, error, ..
-    } in clusters
-    {
-        match &scene.product {
-            Some(archive) => {
-                match results::add(args, &mut many, archive, Some(name), worst.clone()) {
-                    Ok(ended) => worst = ended,
-                    Err(error) => many.add_missing(name, &format!("{error:#}")),
-                }
-            }
-            None => many.add_missing(name, error),
+    for cluster in clusters {
+        let name = &cluster.name;
+        let Some(archive) = &cluster.scene.product else {
+            many.add_missing(name, &cluster.error);
+            continue;
+        };
+        let part = Part::default();
+        match results::add(&mut many, archive, part, Some(name), limit, worst.clone()) {
+            Ok(exit) => worst = exit,
+            Err(error) => many.add_missing(name, &format!("{error:#}")),
         }
     }
     let written = files.write(
         |out| report::write_many_junit(&many, out),
         |out| report::write_many_html(&many, out),
     );
-    if output::is_json(args) {
+    if fleet.progress == Some(ProgressForm::Json) {
         output::line(report_event(&many.json()));
     } else {
         let mut out = output::buffered(false);
         many.write_text(&mut TextOutput {
-            look: look(args),
+            look: ColorChoice::Auto.look(),
             out: &mut out,
         })?;
         out.flush()?;
@@ -257,76 +413,55 @@ fn report(args: Args, files: &OutputFiles<'_>, clusters: &[Cluster]) -> Result<u
     }
 }
 
-/// Rejects flags that have no meaning for several clusters.
-fn check(args: Args) -> Result<()> {
-    let problem = "cannot be used with several clusters";
-    for (flag, value) in [("file", "-"), ("credentials", "-"), ("format", "junit")] {
-        ensure!(
-            args.word(flag) != value,
-            usage_error(format!("--{flag} {value} {problem}"))
-        );
-    }
-    for flag in ["kubeconfig", "context", "local", "certify"] {
-        // One file may have the contexts.
-        let is_allowed = flag == "kubeconfig" && !args.given("kubeconfigs");
-        ensure!(
-            is_allowed || !args.given(flag),
-            usage_error(format!("--{flag} {problem}"))
-        );
-    }
-    Ok(())
-}
-
 impl Fleet<'_> {
-    fn is_json(&self) -> bool {
-        self.args.on("json")
-            || ["output", "format"]
-                .iter()
-                .any(|flag| self.args.word(flag) == "json")
-    }
-
     /// Prints what each process has printed.
     fn show(&self, clusters: &[Cluster]) {
         if self.has_events {
             return;
         }
-        let word = self
-            .args
-            .text("output")
-            .filter(|_| self.command == "status");
-        if self.is_json() || word == Some("yaml") {
-            let document = clusters.iter().map(|cluster| {
-                let printed = json::from_slice(cluster.printed.as_bytes()).unwrap_or_default();
-                json!({"cluster": cluster.name, "exit": cluster.code, "error": cluster.error, "document": printed})
-            });
-            output::print(&output::document(
-                word.unwrap_or("json"),
-                &document.collect(),
-            ));
-            return;
-        }
-        if self.command == "status" {
-            let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
-            let head = ["cluster", "status", "results", "failed", "message"];
-            output::print(&output::in_form(word, head, &rows, || {
-                output::table(head, &rows, false)
-            }));
-            return;
-        }
-        for cluster in clusters
-            .iter()
-            .filter(|cluster| !cluster.printed.trim().is_empty())
-        {
-            // Scripts read the names of files.
-            if self.command != "retrieve" {
-                output::line(format!("{}:", cluster.name));
-            }
-            output::data(&cluster.printed);
+        match self.printed {
+            Printed::Documents(form) => show_documents(form, clusters),
+            Printed::Status(form) => show_status(form, clusters),
+            Printed::FileNames => show_texts(clusters, false),
+            Printed::Text => show_texts(clusters, true),
         }
     }
+}
 
-    fn work(&self, board: &Board) -> Result<()> {
-        let parallel = usize::try_from(self.args.number("parallel"))?.min(self.lock().len());
+fn show_documents(form: DocumentForm, clusters: &[Cluster]) {
+    let documents = clusters.iter().map(|cluster| {
+        let document = json::from_slice(cluster.printed.as_bytes()).unwrap_or_default();
+        json!({
+            "cluster": cluster.name, "exit": cluster.code, "error": cluster.error,
+            "document": document,
+        })
+    });
+    output::print(&output::document(form, &documents.collect()));
+}
+
+fn show_status(form: Option<TableForm>, clusters: &[Cluster]) {
+    let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
+    let head = ["cluster", "status", "results", "failed", "message"];
+    output::print(&output::in_form(form, head, &rows, || {
+        output::table(head, &rows, false)
+    }));
+}
+
+fn show_texts(clusters: &[Cluster], has_names: bool) {
+    for cluster in clusters {
+        if cluster.printed.trim().is_empty() {
+            continue;
+        }
+        if has_names {
+            output::line(format!("{}:", cluster.name));
+        }
+        output::data(&cluster.printed);
+    }
+}
+
+impl Work<'_> {
+    fn run(&self, board: &Board) -> Result<()> {
+        let parallel = self.fleet.clusters.parallel.min(self.lock().len());
         let each = || {
             while !self.stop.stopped() && self.next(board) {}
         };
@@ -359,7 +494,7 @@ impl Fleet<'_> {
         let ended = caught(|| {
             self.process(&self.root.join(folder), flags, &mut |line| {
                 update(&mut |cluster| {
-                    if !self.has_events || !cluster.scene.adopt(line) {
+                    if !self.fleet.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);
                     }
                 });
@@ -387,21 +522,18 @@ impl Fleet<'_> {
     ) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
-        let resumes = self.reports && self.args.text("resume").is_some();
-        if resumes && let Ok(archive) = report::locate(&folder.display().to_string()) {
+        if self.fleet.resumes
+            && let Ok(archive) = report::locate(&folder.display().to_string())
+        {
             hear(&crate::progress_view::archive_event(&archive));
             return Ok((0, String::new()));
         }
         // The run may have gone on without a command that watches it.
-        let command = if resumes && mark.exists() {
-            "wait"
-        } else {
-            self.command
-        };
-        let words = self.words(command, folder, flags);
+        let only_waits = self.fleet.resumes && mark.exists();
+        let words = words(folder, flags, only_waits);
         let mut begun = false;
         let ended = process(&words, &folder.join(LOG), self.stop, &mut |line| {
-            if self.reports && !std::mem::replace(&mut begun, true) {
+            if self.fleet.reports.is_some() && !std::mem::replace(&mut begun, true) {
                 // Without the mark, `--resume` starts another run.
                 let _ = fs::write(&mark, "");
             }
@@ -411,35 +543,6 @@ impl Fleet<'_> {
             let _ = fs::remove_file(&mark);
         }
         ended
-    }
-
-    /// The command line for a cluster.
-    fn words(&self, command: &str, folder: &Path, flags: Vec<OsString>) -> Vec<OsString> {
-        let args = self.args;
-        // Some flags depend on their order; no two values share a place.
-        let mut given = BTreeMap::new();
-        for id in args
-            .0
-            .ids()
-            .map(clap::Id::as_str)
-            .filter(|id| args.given(id) && !OF_ALL.contains(id))
-        {
-            let places = args.0.indices_of(id).into_iter().flatten();
-            let values = args.0.get_raw(id).into_iter().flatten();
-            given.extend(places.zip(values.map(|value| word(id, value))));
-        }
-        let mut words = vec![command.into()];
-        words.extend(given.into_values());
-        words.extend(flags);
-        if self.has_events || command == "status" {
-            words.push(word("output", "json"));
-        }
-        if self.reports {
-            words.push(word("retrieve", folder));
-        } else if command == "retrieve" {
-            words.extend(["--".into(), folder.into()]);
-        }
-        words
     }
 
     fn scene(&self, clusters: &[Cluster]) -> Scene {
@@ -467,7 +570,7 @@ impl Fleet<'_> {
             .map(Cluster::task)
             .collect();
         Scene {
-            title: format!("{} in {all} clusters", self.command),
+            title: format!("{} in {all} clusters", self.fleet.command),
             state: if over == all { "over" } else { "at work" }.into(),
             footer: vec![
                 format!("{over} of {all} done, {} waiting", all - tasks.len()),
@@ -482,6 +585,18 @@ impl Fleet<'_> {
     fn lock(&self) -> MutexGuard<'_, Vec<Cluster>> {
         base::lock(&self.clusters)
     }
+}
+
+/// The command line for a cluster: that of this process, with the cluster that `flags` select. The
+/// command narrows its arguments itself. Flags may precede the command.
+fn words(folder: &Path, flags: Vec<OsString>, only_waits: bool) -> Vec<OsString> {
+    let mut words = vec![word("one-of-several", folder)];
+    words.extend(flags);
+    if only_waits {
+        words.push("--only-wait".into());
+    }
+    words.extend(std::env::args_os().skip(1));
+    words
 }
 
 /// A flag with its value.
@@ -549,15 +664,18 @@ fn process(
 const ALL: &str = "all";
 
 /// The clusters of a call.
-fn clusters(args: Args) -> Result<Vec<Cluster>> {
-    let options = cluster::options(args)?;
-    let named: Vec<&str> = args
-        .all("contexts")
+fn find_clusters(fleet: &Fleet<'_>) -> Result<Vec<Cluster>> {
+    let options = fleet.cluster.options()?;
+    let named: Vec<&str> = fleet
+        .clusters
+        .contexts
+        .iter()
+        .map(String::as_str)
         .filter(|name| !name.is_empty())
         .collect();
     let all = named.contains(&ALL);
     let found = match named.is_empty() {
-        true => kubeconfigs(args.all("kubeconfigs"))?,
+        true => kubeconfigs(&fleet.clusters.kubeconfigs)?,
         false => contexts(&options, &named, all)?,
     };
     let mut found = found;
@@ -565,7 +683,7 @@ fn clusters(args: Args) -> Result<Vec<Cluster>> {
         .iter()
         .map(|cluster| Server::find(&options, cluster))
         .collect();
-    if !cluster::names_namespace(args) {
+    if !fleet.names_namespace {
         for (cluster, server) in found.iter_mut().zip(&servers) {
             cluster.namespace = server.namespace_apart(&servers);
         }
@@ -667,7 +785,7 @@ fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>
 }
 
 /// The files, those in a folder, and those of `FOLDER/*`, for shells that leave it as it is.
-fn kubeconfigs<'a>(paths: impl Iterator<Item = &'a str>) -> Result<Vec<Cluster>> {
+fn kubeconfigs(paths: &[String]) -> Result<Vec<Cluster>> {
     let mut files = Vec::new();
     for path in paths {
         let path = Path::new(path);

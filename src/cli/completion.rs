@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use clap::{Arg, Command};
 
-use super::flag::Args;
-use super::{output, table, usage};
+use super::flag::VERSIONS;
+use super::{arguments, output, usage};
 use crate::deploy::CHECKS;
 use base::stop::Stop;
 use kube::{Client, Config, Options, Resource, Selector};
@@ -45,7 +45,7 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
     ("format", &["raw", "junit", "gojson", "manual"]),
     ("image-pull-policy", &["Always", "IfNotPresent", "Never"]),
     ("input", &["online", "offline", "-"]),
-    ("kubernetes-version", &table::VERSIONS),
+    ("kubernetes-version", &VERSIONS),
     ("mode", &["tests", "tags", "tagCounts"]),
     (
         "namespace-psa-enforce-level",
@@ -62,15 +62,43 @@ const USUAL_VALUES: &[(&str, &[&str])] = &[
     ("skip-preflight", &CHECKS),
 ];
 
+/// How to install the scripts in shells.
+const INTO_SHELLS: &str = "\
+In the shell's own start file, such as ~/.bashrc:
+  bash        source <(sonobuoy completion bash)
+  zsh         source <(sonobuoy completion zsh)    after compinit
+  fish        sonobuoy completion fish | source
+  powershell  sonobuoy completion powershell | Out-String | Invoke-Expression";
+
+/// Print a script that completes command lines in a shell
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true, after_help = INTO_SHELLS)]
+pub(crate) struct CompletionArgs {
+    /// Shell that completes with it
+    #[arg(value_name = "SHELL")]
+    shell: Shell,
+    /// Leave out the descriptions
+    #[arg(long)]
+    no_descriptions: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+    Powershell,
+}
+
 /// Prints the script for the requested shell.
-pub(crate) fn run(args: Args) {
-    let script = match args.word("shell") {
-        "bash" => include_str!("complete.bash"),
-        "zsh" => include_str!("complete.zsh"),
-        "fish" => include_str!("complete.fish"),
-        _ => include_str!("complete.ps1"),
+pub(crate) fn run(args: &CompletionArgs) {
+    let script = match args.shell {
+        Shell::Bash => include_str!("complete.bash"),
+        Shell::Zsh => include_str!("complete.zsh"),
+        Shell::Fish => include_str!("complete.fish"),
+        Shell::Powershell => include_str!("complete.ps1"),
     };
-    let call = if args.on("no-descriptions") {
+    let call = if args.no_descriptions {
         CALL_WITHOUT_DESCRIPTIONS
     } else {
         CALL
@@ -108,7 +136,7 @@ pub(crate) fn answer(args: &[OsString]) -> Option<ExitCode> {
         described: call == CALL,
         end: NOTHING,
     };
-    candidates(&table::shown(), before, &mut answer);
+    candidates(&arguments::shown(), before, &mut answer);
     answer.text.push_str(answer.end);
     output::print(&answer.text);
     Some(ExitCode::SUCCESS)
@@ -251,7 +279,7 @@ fn help(flag: &Arg) -> String {
 
 /// Values of a flag or argument.
 fn values(arg: &Arg, answer: &mut Completions) {
-    let id = arg.get_id().as_str();
+    let id = arg.get_long().unwrap_or_else(|| arg.get_id().as_str());
     let name = arg
         .get_value_names()
         .and_then(<[_]>::first)
@@ -331,7 +359,7 @@ mod tests {
 
     #[test]
     fn completed_words_belong_to_existing_flags() {
-        let table = table::shown();
+        let table = arguments::shown();
         for (flag, words) in USUAL_VALUES {
             let free =
                 |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();

@@ -14,8 +14,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::flag::Args;
-use super::{cluster, output};
+use super::cluster::ClusterFlags;
+use super::flag::{parse_seconds, within};
+use super::output;
 use crate::{doctor, pipeline};
 use base::at::{At as _, entries};
 use base::stop::Stop;
@@ -33,21 +34,97 @@ const STREAM_BUFFER_BYTES: usize = 64 << 10;
 /// Maximum outage of the API server.
 const API_OUTAGE_LIMIT: Duration = Duration::from_secs(3_600);
 
+/// Receive the results of a run (inside the cluster)
+#[derive(clap::Args)]
+pub(crate) struct AggregatorArgs {
+    /// Keep running when the run is over, so that results can be fetched
+    #[arg(long)]
+    no_exit: bool,
+    /// Only answer checks of the connection
+    #[arg(long)]
+    echo: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Send a plugin's results to the aggregator (beside a plugin)
+#[derive(clap::Args)]
+pub(crate) struct WorkerArgs {
+    #[command(subcommand)]
+    scope: WorkerScope,
+}
+
+#[derive(clap::Subcommand)]
+enum WorkerScope {
+    #[command(alias = "job")]
+    Global(GlobalWorkerArgs),
+    #[command(alias = "daemonset")]
+    SingleNode(SingleNodeWorkerArgs),
+}
+
+/// For a plugin that runs once
+#[derive(clap::Args)]
+struct GlobalWorkerArgs {}
+
+/// For a plugin that runs on every node
+#[derive(clap::Args)]
+struct SingleNodeWorkerArgs {
+    /// Keep running this long after sending; negative means forever
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = parse_seconds)]
+    sleep: i64,
+}
+
+/// Write the finished archives in a folder to stdout
+#[derive(clap::Args)]
+pub(crate) struct SplatArgs {
+    /// Folder with archives
+    #[arg(value_name = "DIR")]
+    dir: String,
+    /// Skip this many bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "0",
+        value_parser = within::<u64>(0..=i64::MAX)
+    )]
+    offset: u64,
+    /// Pack what has arrived so far of an unfinished run
+    #[arg(long)]
+    partial: bool,
+    /// Write the seals of the archives instead
+    #[arg(long)]
+    seals: bool,
+    /// Write the latest status that was too large for the pod's annotation
+    #[arg(long)]
+    status: bool,
+}
+
+/// Write sonobuoy_results.yaml in an unpacked archive
+#[derive(clap::Args)]
+pub(crate) struct PostProcessArgs {
+    /// Unpacked archive
+    #[arg(value_name = "DIR")]
+    dir: String,
+}
+
 /// Runs `aggregator`.
-pub(crate) fn aggregator(args: Args) -> Result<u8> {
+pub(crate) fn aggregator(args: &AggregatorArgs) -> Result<u8> {
     let stop = Stop::new();
     let asked = stop.clone();
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
         asked.stop_because("the container was stopped");
     })?;
-    if args.on("echo") {
+    if args.echo {
         return doctor::serve(&stop).map(|()| 0);
     }
     let connect = || {
-        let client = cluster::client(args).context("connecting to the API server")?;
-        Ok(client.under(&stop).patience(API_OUTAGE_LIMIT))
+        let client = args
+            .cluster
+            .client()
+            .context("connecting to the API server")?;
+        Ok(client.under(&stop).retry_timeout(API_OUTAGE_LIMIT))
     };
-    let clean = pipeline::aggregate(connect, args.on("no-exit"), &stop);
+    let clean = pipeline::aggregate(connect, args.no_exit, &stop);
     if let (Err(error), Some(_)) = (&clean, variable(env::ADVERTISE_IP)) {
         // The only trace of an aggregator that could not publish its status.
         leave(names::TERMINATION_LOG.as_ref(), error);
@@ -56,13 +133,13 @@ pub(crate) fn aggregator(args: Args) -> Result<u8> {
 }
 
 /// Runs `worker global` or `worker single-node`.
-pub(crate) fn worker(args: Args) -> Result<()> {
+pub(crate) fn worker(args: &WorkerArgs) -> Result<()> {
     // Manifests of every version start workers with `--level=trace`, and their logs go into the
     // archive.
     logger::ours_alone();
-    let (scope, sleep) = match args.subcommand() {
-        ("single-node", args) => (Scope::Node, args.number("sleep")),
-        _ => (Scope::Global, 0),
+    let (scope, sleep) = match &args.scope {
+        WorkerScope::SingleNode(args) => (Scope::Node, args.sleep),
+        WorkerScope::Global(_) => (Scope::Global, 0),
     };
     if let Some((how, results)) = variable(env::LIFELINE).zip(variable(env::RESULTS_DIR)) {
         hold_lifeline(&how, results)?;
@@ -102,15 +179,15 @@ fn work(scope: Scope, term: &Stop) -> Result<()> {
 }
 
 /// Runs `splat`.
-pub(crate) fn splat(args: Args) -> Result<()> {
-    let folder = Path::new(args.word("dir"));
-    if args.on("partial") {
+pub(crate) fn splat(args: &SplatArgs) -> Result<()> {
+    let folder = Path::new(&args.dir);
+    if args.partial {
         return output::stream_bytes(|out| {
             let out = BufWriter::with_capacity(STREAM_BUFFER_BYTES, out);
             Ok(pipeline::pack_partial(folder, out)?.flush()?)
         });
     }
-    if args.on("status") {
+    if args.status {
         let path = folder.join(layout::LAST_STATUS);
         let mut file = fs::File::open(&path).at("cannot read", &path)?;
         return output::stream_bytes(|mut out| {
@@ -127,7 +204,7 @@ pub(crate) fn splat(args: Args) -> Result<()> {
     if files.is_empty() {
         log::warn!("no finished archive in `{}`", folder.display());
     }
-    if args.on("seals") {
+    if args.seals {
         let seals: Vec<_> = files
             .iter()
             .flat_map(|file| layout::seal(file))
@@ -137,13 +214,15 @@ pub(crate) fn splat(args: Args) -> Result<()> {
             archive::bundle(&seals, 0, out).context("sending the seals")
         });
     }
-    let offset = u64::try_from(args.number("offset"))?;
-    output::stream_bytes(|out| archive::bundle(&files, offset, out).context("sending the archives"))
+    output::stream_bytes(|out| {
+        archive::bundle(&files, args.offset, out).context("sending the archives")
+    })
 }
 
 /// Runs `post-process`.
-pub(crate) fn post_process(args: Args) -> Result<()> {
-    for (name, status) in process(Path::new(args.text("dir").context("no folder given")?))? {
+pub(crate) fn post_process(args: &PostProcessArgs) -> Result<()> {
+    ensure!(!args.dir.is_empty(), "no folder given");
+    for (name, status) in process(Path::new(&args.dir))? {
         output::line(visible::line(&format!("{name}: {status}")));
     }
     Ok(())

@@ -1,30 +1,99 @@
 //! `sonobuoy delete`: removes the objects of a run from the cluster.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
-use super::flag::Args;
-use super::{cluster, output, run_args};
+use super::cluster::{self, ClusterFlags, NamespaceFlag};
+use super::clusters::{self, ClustersFlags, Fleet};
+use super::flag::parse_minutes;
+use super::output;
+use super::run_flags::{RbacMode, WaitOutput};
+use super::usage::examples;
 use crate::deploy::Removal;
 
+/// Remove a run from the cluster
+#[derive(clap::Args)]
+#[command(after_help = examples(&[("Clean up", "sonobuoy delete --wait")]))]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+    /// Whether to remove RBAC objects; Detect asks the cluster
+    #[arg(long, value_name = "WORD", value_enum, default_value_t = RbacMode::Detect)]
+    rbac: RbacMode,
+    /// Also remove what e2e tests and other runs left behind
+    #[arg(long)]
+    all: bool,
+    /// Show what would be deleted
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait until everything is gone, at most this long (minutes, or a duration such as 90s); an
+    /// hour without a value
+    #[arg(
+        long,
+        value_name = "MINUTES",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "60",
+        default_value = "0",
+        hide_default_value = true,
+        value_parser = parse_minutes,
+    )]
+    wait: Duration,
+    /// What to print while waiting
+    #[arg(long, value_name = "WORD", value_enum, default_value_t = WaitOutput::Progress)]
+    wait_output: WaitOutput,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    #[command(flatten)]
+    clusters: ClustersFlags,
+}
+
+impl DeleteArgs {
+    /// The removal from several clusters, if several are named.
+    pub(crate) fn fleet(&self) -> Option<Fleet<'_>> {
+        Fleet::new(
+            "delete",
+            &self.clusters,
+            &self.cluster,
+            self.namespace.namespace.as_deref(),
+        )
+    }
+
+    /// The arguments for one of several clusters.
+    pub(crate) fn narrowed(self) -> Self {
+        Self {
+            clusters: self.clusters.narrowed(),
+            ..self
+        }
+    }
+}
+
+/// Runs the command in one cluster or in several.
+pub(crate) fn dispatch(args: DeleteArgs) -> Result<u8> {
+    if let Some(fleet) = args.fleet() {
+        return clusters::run(&fleet);
+    }
+    run(&args.narrowed()).map(|()| 0)
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let client = cluster::client(args)?;
+pub(super) fn run(args: &DeleteArgs) -> Result<()> {
+    let client = args.cluster.client()?;
     let removal = Removal {
-        namespace: cluster::namespace(args)?,
-        rbac: run_args::rbac(args)?,
-        all: args.on("all"),
-        dry_run: args.on("dry-run"),
+        namespace: cluster::namespace(args.namespace.namespace.as_deref())?,
+        rbac: args.rbac.has_rbac(&args.cluster)?,
+        all: args.all,
+        dry_run: args.dry_run,
     };
     let left = removal.issue(&client)?;
-    let limit = args.duration("wait");
-    if !limit.is_zero() && !removal.dry_run {
-        let shown = args.word("wait-output") == "Progress";
-        left.wait(&client, limit, &mut |state| {
-            // The original prints it to standard output.
-            if shown {
-                output::print(&format!("\n{state}\n"));
-            }
-        })?;
+    if args.wait.is_zero() || args.dry_run {
+        return Ok(());
     }
-    Ok(())
+    left.wait(&client, args.wait, &mut |state| {
+        // The original prints it to standard output.
+        if args.wait_output == WaitOutput::Progress {
+            output::print(&format!("\n{state}\n"));
+        }
+    })
 }

@@ -3,10 +3,15 @@
 use anyhow::{Result, bail};
 use serde_json::Value;
 
-use super::flag::{Args, interrupted, usage_error};
+use super::afterwards::AfterwardsFlags;
+use super::clusters::{self, ClustersFlags, Fleet, Printed};
+use super::flag::{Filled as _, Hidden, Varied, interrupted, usage_error, words};
 use super::manifest::{checks, objects, read_given, skipped};
-use super::run_args::{Purpose, RunArgs};
-use super::{cluster, output};
+use super::output::{self, DocumentForm};
+use super::run::BeforeRunFlags;
+use super::run_flags::{NodeFlags, ProgressFlags, RunFlags};
+use super::run_plan::{Purpose, RunRequest};
+use super::usage::examples;
 use crate::deploy::Preflight;
 use crate::doctor::{self, Check, Subject};
 use kube::Client;
@@ -14,13 +19,102 @@ use kube::Client;
 /// Exit code if a run would fail.
 const NOT_READY: u8 = 3;
 
+/// Check whether a cluster is ready for a run
+#[derive(clap::Args)]
+#[command(after_help = examples(&[
+    ("Check whether this run would succeed", "sonobuoy doctor -p disk.yaml"),
+    (
+        "Measure the network of every node, for a pipeline",
+        "sonobuoy doctor --measure-from all --format junit",
+    ),
+]))]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    flags: RunFlags,
+    #[command(flatten)]
+    progress: ProgressFlags,
+    #[command(flatten)]
+    clusters: ClustersFlags,
+    #[command(flatten)]
+    nodes: NodeFlags,
+    // A command line of `run` can be checked by replacing one word.
+    #[command(flatten)]
+    afterwards: Varied<AfterwardsFlags, Hidden>,
+    #[command(flatten)]
+    before: Varied<BeforeRunFlags, Hidden>,
+    #[command(flatten)]
+    scope: ScopeFlags,
+}
+
+/// What to check, and how to print it
+#[derive(clap::Args)]
+#[command(next_help_heading = "Scope")]
+struct ScopeFlags {
+    /// Nodes to measure the network from: a number, `all`, or names
+    #[arg(
+        long,
+        value_name = "N|all|NAME,...",
+        value_delimiter = ',',
+        default_value = doctor::SAMPLE
+    )]
+    measure_from: Vec<String>,
+    /// What to print: a line for each cause, or everything
+    #[arg(
+        long,
+        value_name = "WORD",
+        default_value = "text",
+        value_parser = words(doctor::FORMATS)
+    )]
+    format: &'static str,
+}
+
+impl DoctorArgs {
+    /// The checks of several clusters, if several are named.
+    pub(crate) fn fleet(&self) -> Option<Fleet<'_>> {
+        let mut fleet = Fleet::new(
+            "doctor",
+            &self.clusters,
+            &self.flags.cluster,
+            self.flags.access().namespace,
+        )?;
+        fleet.refuse_streams(&self.flags.run);
+        fleet.refuse("--format junit", self.scope.format == "junit");
+        fleet.refuse("--certify", self.afterwards.flags.certify.is_some());
+        fleet.progress = self.progress.output;
+        if self.scope.format == "json" {
+            fleet.printed = Printed::Documents(DocumentForm::Json);
+        }
+        Some(fleet)
+    }
+}
+
+impl DoctorArgs {
+    /// The arguments for one of several clusters.
+    pub(crate) fn narrowed(self) -> Self {
+        Self {
+            clusters: self.clusters.narrowed(),
+            ..self
+        }
+    }
+}
+
+/// Runs the command in one cluster or in several.
+pub(crate) fn dispatch(args: DoctorArgs, level: &str) -> Result<u8> {
+    if let Some(fleet) = args.fleet() {
+        return clusters::run(&fleet);
+    }
+    run(&args.narrowed(), level)
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    check_nodes(args)?;
-    let request = RunArgs::new(args, Purpose::Run)?;
+pub(super) fn run(args: &DoctorArgs, level: &str) -> Result<u8> {
+    check_nodes(&args.nodes)?;
+    let flags = &args.flags;
+    let rbac = args.before.flags.rbac_mode(flags);
+    let request = RunRequest::new(Purpose::Run, flags, Some(&args.nodes), level)?.with_rbac(rbac);
     let stop = output::stop_on_signal()?;
-    let client = cluster::client(args)?.under(&stop);
-    let format = args.word("format");
+    let client = flags.cluster.client()?.under(&stop);
+    let format = args.scope.format;
     let tell = |check: &Check| {
         if format == "text" {
             output::print(&check.lines());
@@ -28,17 +122,13 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     };
     let checks = match doctor::reach(&client) {
         (server, true) => {
-            let (objects, namespace) = objects(request, read_given(args)?, |_| Ok(()))?;
-            let skip = skipped(args)?;
-            let preflight = checks(args, &objects, &namespace, &skip);
-            examine(
-                &client,
-                server,
-                &objects,
-                &preflight,
-                &args.all("measure-from").collect::<Vec<_>>(),
-                &tell,
-            )?
+            let (objects, namespace) =
+                objects(request, read_given(flags.run.file.filled())?, |_| Ok(()))?;
+            let skip = skipped(&flags.preflight)?;
+            let pull_secret = flags.images.image_pull_secret.filled();
+            let preflight = checks(&flags.preflight, pull_secret, &objects, &namespace, &skip);
+            let nodes: Vec<&str> = args.scope.measure_from.iter().map(String::as_str).collect();
+            examine(&client, server, &objects, &preflight, &nodes, &tell)?
         }
         (server, false) => {
             tell(&server);
@@ -57,8 +147,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 }
 
 /// Rejects a number of nodes, or all of them, which `--nodes` selected in version 0.60.0.
-fn check_nodes(args: Args) -> Result<()> {
-    let nodes = args.word("nodes");
+fn check_nodes(flags: &NodeFlags) -> Result<()> {
+    let nodes = flags.nodes.filled().unwrap_or_default();
     if nodes == "all" || nodes.parse::<u32>().is_ok() {
         return Err(usage_error(format!(
             "--nodes names the nodes of plugins, as in `run`; --measure-from {nodes} selects the \

@@ -7,8 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::flag::Args;
+use super::afterwards::ColorChoice;
+use super::flag::Filled as _;
+use super::gather_flags::{
+    DeliveryFlags, EchoArgs, GatherArgs, GatherCommand, HostFactsArgs, HostFactsFormat, InsideArgs,
+    ItemFormat, LogFlags, LogSummaryArgs, NetworkArgs, SourceFlag, SystemdLogsArgs,
+};
 use super::output;
+use super::results::FactsFormat;
 use base::at::At as _;
 use base::sys::{self, variable};
 use gather::journal::{self, LogQuery};
@@ -19,25 +25,23 @@ use model::names::{self, env};
 use report::FactTables;
 
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let (name, args) = args.subcommand();
-    let gathered = match name {
-        "host-facts" => host_facts(args),
-        "systemd-logs" => systemd_logs(args),
-        "log-summary" => log_summary(args),
-        "network" => network(args),
-        "echo" => return echo(args),
-        _ => return inside(args),
-    };
-    stay(args, gathered)
+pub(crate) fn run(args: &GatherArgs) -> Result<()> {
+    match &args.command {
+        GatherCommand::HostFacts(args) => stay(&args.delivery, host_facts(args)),
+        GatherCommand::SystemdLogs(args) => stay(&args.delivery, systemd_logs(args)),
+        GatherCommand::LogSummary(args) => stay(&args.delivery, log_summary(args)),
+        GatherCommand::Network(args) => stay(&args.delivery, network(args)),
+        GatherCommand::Echo(args) => echo(args),
+        GatherCommand::Inside(args) => inside(args),
+    }
 }
 
 /// Keeps the container alive, also after a failure: a container of a DaemonSet that ends is
 /// restarted, and gathers again. If not even an error could be written as the result, only the
 /// container's exit can report it.
-fn stay(args: Args, gathered: Result<()>) -> Result<()> {
-    let seconds = args.number("sleep");
-    if seconds != 0 && (gathered.is_ok() || is_left(args)) {
+fn stay(delivery: &DeliveryFlags, gathered: Result<()>) -> Result<()> {
+    let seconds = delivery.sleep;
+    if seconds != 0 && (gathered.is_ok() || is_left(delivery)) {
         if let Err(error) = &gathered {
             log::error!("{error:#}");
         }
@@ -50,16 +54,16 @@ fn stay(args: Args, gathered: Result<()>) -> Result<()> {
     gathered
 }
 
-fn is_left(args: Args) -> bool {
-    outbox(args)
+fn is_left(delivery: &DeliveryFlags) -> bool {
+    outbox(delivery)
         .ok()
         .flatten()
         .is_some_and(|outbox| outbox.path("done").exists())
 }
 
-fn host_facts(args: Args) -> Result<()> {
-    let facts = NodeFiles::open(&chroot(args));
-    let programs = args.on("run-facts") || variable("RUN_FACTS").as_deref() == Some("true");
+fn host_facts(args: &HostFactsArgs) -> Result<()> {
+    let facts = NodeFiles::open(&chroot(&args.source));
+    let programs = args.run_facts || variable("RUN_FACTS").as_deref() == Some("true");
     let facts = facts.map(|mut node| {
         node.programs = programs;
         gather::host_facts(&node)
@@ -71,9 +75,14 @@ fn host_facts(args: Args) -> Result<()> {
     let name = document["ansible_facts"]["ansible_nodename"]
         .as_str()
         .unwrap_or("this machine");
+    let table = match args.format {
+        HostFactsFormat::Json => None,
+        HostFactsFormat::Table => Some(FactsFormat::Text),
+        HostFactsFormat::Csv => Some(FactsFormat::Csv),
+    };
     deliver(
-        args,
-        outbox(args)?,
+        table,
+        outbox(&args.delivery)?,
         name,
         layout::HOST_FACTS,
         &format!("{document:#}\n"),
@@ -81,53 +90,66 @@ fn host_facts(args: Args) -> Result<()> {
     facts.map(drop)
 }
 
-/// Writes a result for the worker under this file name, else prints it: in full, or the most
-/// important parts.
-fn deliver(args: Args, outbox: Option<Outbox>, node: &str, file: &str, text: &str) -> Result<()> {
-    if let Some(outbox) = outbox {
-        return outbox.done(&outbox.put(file, text.as_bytes())?);
+/// The form of a table of an item; `None` for the whole item.
+fn table_of(format: ItemFormat) -> Option<FactsFormat> {
+    match format {
+        ItemFormat::Yaml => None,
+        ItemFormat::Table => Some(FactsFormat::Text),
+        ItemFormat::Csv => Some(FactsFormat::Csv),
     }
-    let format = args.word("format");
-    if !["table", "csv"].contains(&format) {
+}
+
+/// Writes a result for the worker under this file name, else prints it: in full, or the most
+/// important parts as a `table`.
+fn deliver(
+    table: Option<FactsFormat>,
+    outbox: Option<Outbox>,
+    node: &str,
+    file: &str,
+    text: &str,
+) -> Result<()> {
+    if let Some(outbox) = outbox {
+        return outbox.done(&outbox.write_file(file, text.as_bytes())?);
+    }
+    let Some(table) = table else {
         output::print(text);
         return Ok(());
-    }
+    };
     let mut facts = FactTables::default();
     facts.add_file(node, file, text.as_bytes());
     facts.complete();
     let mut out = output::stdout();
-    super::results::write_facts(&facts, format, super::afterwards::look(args), &mut out)?;
+    super::results::write_facts(&facts, table, ColorChoice::Auto.look(), &mut out)?;
     Ok(out.flush()?)
 }
 
-fn systemd_logs(args: Args) -> Result<()> {
-    let max_size = args.text("max-size").map(|text| {
+fn systemd_logs(args: &SystemdLogsArgs) -> Result<()> {
+    let max_size = args.max_size.filled().map(|text| {
         logs::size(text)
             .ok_or_else(|| anyhow!("`--max-size {text}` is not a size; write bytes, or 500M, 2G"))
     });
     let form = LogFormat {
-        gzip: args.on("gzip"),
-        summary: args.on("summary"),
+        gzip: args.gzip,
+        summary: args.summary,
         max_size: max_size.transpose()?,
     };
-    let outbox =
-        outbox(args)?.context("no folder for the log: name one with --output or $RESULTS_DIR")?;
+    let outbox = outbox(&args.delivery)?
+        .context("no folder for the log: name one with --output or $RESULTS_DIR")?;
     logs::keep(
-        NodeFiles::open(&chroot(args)),
-        &wanted(args),
+        NodeFiles::open(&chroot(&args.source)),
+        &wanted(&args.selection),
         &form,
         &outbox,
     )
 }
 
-fn log_summary(args: Args) -> Result<()> {
-    let outbox = outbox(args)?;
-    let counted = logs::summarise(NodeFiles::open(&chroot(args)), &wanted(args), true, |_| {
-        Ok(true)
-    });
+fn log_summary(args: &LogSummaryArgs) -> Result<()> {
+    let outbox = outbox(&args.delivery)?;
+    let files = NodeFiles::open(&chroot(&args.source));
+    let counted = logs::summarise(files, &wanted(&args.selection), true, |_| Ok(true));
     let item = counted.as_ref().map_or_else(logs::no_log, Clone::clone);
     deliver(
-        args,
+        table_of(args.format.format),
         outbox,
         &sys::host_name(),
         layout::LOG_SUMMARY,
@@ -136,11 +158,11 @@ fn log_summary(args: Args) -> Result<()> {
     counted.map(drop)
 }
 
-fn network(args: Args) -> Result<()> {
-    let outbox = outbox(args)?;
+fn network(args: &NetworkArgs) -> Result<()> {
+    let outbox = outbox(&args.delivery)?;
     let item = reach::network(&reach::Destinations::read());
     deliver(
-        args,
+        table_of(args.format.format),
         outbox,
         &sys::host_name(),
         layout::NETWORK,
@@ -150,40 +172,43 @@ fn network(args: Args) -> Result<()> {
 
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any
 /// network.
-fn echo(args: Args) -> Result<()> {
+fn echo(args: &EchoArgs) -> Result<()> {
     let found = reach::network(&reach::Destinations::read());
-    let place = args.text("to").unwrap_or(names::TERMINATION_LOG);
+    let place = args.to.filled().unwrap_or(names::TERMINATION_LOG);
     std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)
 }
 
-fn wanted(args: Args) -> LogQuery {
-    let since = args.text_or("since", "LOG_MINUTES");
+fn wanted(flags: &LogFlags) -> LogQuery {
+    let since = flags.since.filled().map(str::to_owned);
     LogQuery {
-        since: since.unwrap_or_else(|| "60".into()),
-        units: args.all("unit").map(str::to_owned).collect(),
-        priority: args.text("priority").map(str::to_owned),
+        since: since
+            .or_else(|| variable("LOG_MINUTES"))
+            .unwrap_or_else(|| "60".into()),
+        units: flags.unit.clone(),
+        priority: flags.priority.filled().map(str::to_owned),
     }
 }
 
-fn inside(args: Args) -> Result<()> {
-    let words: Vec<String> = args.all("call").map(str::to_owned).collect();
-    let [root, program, args @ ..] = &words[..] else {
+fn inside(args: &InsideArgs) -> Result<()> {
+    let [root, program, args @ ..] = &args.call[..] else {
         bail!("expected a root and a program")
     };
     journal::inside(root.as_ref(), program, args)
 }
 
 /// The flag, else the variable set by plugins since the first version, else the root.
-fn chroot(args: Args) -> PathBuf {
-    args.text_or("chroot", "CHROOT_DIR")
+fn chroot(source: &SourceFlag) -> PathBuf {
+    let flag = source.chroot.filled().map(str::to_owned);
+    flag.or_else(|| variable("CHROOT_DIR"))
         .unwrap_or_else(|| "/".into())
         .into()
 }
 
 /// The folder for results, if any.
-fn outbox(args: Args) -> Result<Option<Outbox>> {
-    let folder = args
-        .text_or("output", env::OLD_RESULTS_DIR)
+fn outbox(delivery: &DeliveryFlags) -> Result<Option<Outbox>> {
+    let flag = delivery.output.filled().map(str::to_owned);
+    let folder = flag
+        .or_else(|| variable(env::OLD_RESULTS_DIR))
         .or_else(|| variable(env::RESULTS_DIR));
     folder
         .map(|folder| Outbox::open(folder.as_ref()).context("cannot leave a result"))

@@ -7,10 +7,17 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 
-use super::flag::{Args, invalid};
+use super::cluster::ClusterFlags;
+use super::flag::{Filled as _, Variation, Varied, invalid, is_of, words};
 use super::manifest::read_manifest;
-use super::run_args::{Purpose, RunArgs, base_name, read_text};
-use super::{output, table, usage};
+use super::output::{self, TableFormFlag};
+use super::run_flags::{
+    DefaultPodSpecFlag, Harden, HardenFlag, NodeFlags, Placed, RbacFlag, RbacMode, RunFlags,
+    StatusServiceKind, placed_text,
+};
+use super::run_plan::{Purpose, RunRequest, base_name, read_text};
+use super::usage::examples;
+use super::{arguments, usage};
 use crate::deploy;
 use crate::image;
 use base::at::At as _;
@@ -21,45 +28,297 @@ use model::config;
 use model::names;
 use model::plugin::{self, Definition, DriverKind, Installed, builtin};
 
+/// The differences of the printed objects from those of `run`.
+const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, \
+                           it prints those of `run`, except that `run` collects journals with its \
+                           own image (-p systemd-logs-native), has the e2e tests print their \
+                           names (E2E_EXTRA_GINKGO_ARGS), and with --registry passes their \
+                           registries.";
+
+/// Declares the defaults of the original.
+pub(crate) struct OfOriginal;
+
+impl Variation for OfOriginal {
+    fn change(arg: clap::Arg) -> clap::Arg {
+        if is_of::<RbacFlag>(&arg) {
+            return arg.default_value(RbacMode::Enable.word());
+        }
+        if is_of::<HardenFlag>(&arg) {
+            return arg.default_value(Harden::Off.word());
+        }
+        arg
+    }
+}
+
+/// The flags of `run`, with the defaults of the original.
+type PrintedFlags = Varied<RunFlags, OfOriginal>;
+
+/// Print the objects of a run, as YAML
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = OF_ORIGINAL)]
+pub(crate) struct GenArgs {
+    #[command(subcommand)]
+    command: Option<GenCommand>,
+    #[command(flatten)]
+    objects: GenConfigArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum GenCommand {
+    Config(GenConfigArgs),
+    DefaultImageConfig(GenImageConfigArgs),
+    #[command(hide = true)]
+    Cli(GenCliArgs),
+    Plugin(GenPluginArgs),
+}
+
+/// Print the run's configuration as JSON
+#[derive(clap::Args)]
+struct GenConfigArgs {
+    #[command(flatten)]
+    run: PrintedFlags,
+    #[command(flatten)]
+    nodes: NodeFlags,
+}
+
+/// Print the registries of the e2e tests' images
+#[derive(clap::Args)]
+struct GenImageConfigArgs {
+    // Accepted, as in the original.
+    #[command(flatten)]
+    _cluster: ClusterFlags,
+}
+
+/// Write a Markdown page for each command
+#[derive(clap::Args)]
+struct GenCliArgs {
+    /// Folder to write them into
+    #[arg(value_name = "DIR")]
+    dir: String,
+}
+
+/// Print a new plugin definition
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = examples(&[
+        ("An example that works as it is", "sonobuoy gen plugin --example python"),
+        (
+            "From an image",
+            "sonobuoy gen plugin --name disk --image registry.local/disk:v1 --type DaemonSet",
+        ),
+    ])
+)]
+struct GenPluginArgs {
+    #[command(subcommand)]
+    command: Option<GenPluginCommand>,
+    /// Example in this language, ready for `run --local`
+    #[arg(
+        long,
+        value_name = "WORD",
+        value_parser = words(builtin::LANGUAGES),
+        conflicts_with_all = [
+            "image", "format", "cmd", "args", "env", "node_selector", "config_maps",
+            "description", "url", "show_default_pod_spec",
+        ]
+    )]
+    example: Option<&'static str>,
+    /// Name of the plugin
+    #[arg(short, long, value_name = "NAME", required_unless_present = "example")]
+    name: Option<String>,
+    /// Image of its container
+    #[arg(short, long, value_name = "IMAGE", required_unless_present = "example")]
+    image: Option<String>,
+    /// Once for the cluster, or on every node
+    #[arg(
+        short = 't',
+        long = "type",
+        value_name = "WORD",
+        value_enum,
+        default_value_t = PluginType::Job
+    )]
+    plugin_type: PluginType,
+    /// Format of its results: raw, junit, gojson, manual
+    #[arg(short, long, value_name = "WORD", default_value = "raw")]
+    format: String,
+    /// Command of the container, one word at a time
+    #[arg(short, long, value_name = "WORD", default_value = "./run.sh")]
+    cmd: Vec<String>,
+    /// Argument of the command, one word at a time
+    #[arg(short, long = "arg", value_name = "WORD")]
+    args: Vec<String>,
+    /// Environment variable; without = it is removed
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+    /// Label of the nodes it runs on
+    #[arg(long, value_name = "KEY=VALUE", value_delimiter = ',')]
+    node_selector: Vec<String>,
+    #[command(flatten)]
+    config_maps: ConfigMapFlag,
+    /// What it does
+    #[arg(short = 'D', long, value_name = "TEXT")]
+    description: Option<String>,
+    /// Where its definition comes from
+    #[arg(short, long, value_name = "URL")]
+    url: Option<String>,
+    #[command(flatten)]
+    default_pod_spec: DefaultPodSpecFlag,
+}
+
+#[derive(clap::Subcommand)]
+enum GenPluginCommand {
+    /// Print the definition of the built-in e2e plugin
+    E2e(GenE2eArgs),
+    /// Print the definition of the built-in systemd-logs plugin
+    SystemdLogs(GenSystemdLogsArgs),
+}
+
+/// The built-in e2e plugin
+#[derive(clap::Args)]
+struct GenE2eArgs {
+    #[command(flatten)]
+    run: PrintedFlags,
+    #[command(flatten, next_help_heading = None)]
+    config_maps: ConfigMapFlag,
+}
+
+/// The built-in systemd-logs plugin
+#[derive(clap::Args)]
+struct GenSystemdLogsArgs {
+    #[command(flatten)]
+    run: PrintedFlags,
+}
+
+/// Files of a plugin
+#[derive(clap::Args)]
+struct ConfigMapFlag {
+    /// File that the plugin finds in its configuration folder
+    #[arg(long = "configmap", value_name = "FILE", value_parser = placed_text())]
+    config_maps: Vec<Placed<String>>,
+}
+
+/// How often a new plugin runs.
+#[derive(Clone, Copy, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum PluginType {
+    Job,
+    DaemonSet,
+}
+
+impl PluginType {
+    fn driver(self) -> DriverKind {
+        match self {
+            Self::Job => DriverKind::Job,
+            Self::DaemonSet => DriverKind::DaemonSet,
+        }
+    }
+}
+
+/// Print the JSON Schema of plugin definitions or configuration files, for editors
+#[derive(clap::Args)]
+pub(crate) struct SchemaArgs {
+    /// Whose schema
+    #[arg(value_name = "NAME")]
+    name: SchemaName,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum SchemaName {
+    Plugin,
+    Config,
+}
+
+/// Manage installed plugins
+#[derive(clap::Args)]
+pub(crate) struct PluginArgs {
+    #[command(subcommand)]
+    command: PluginCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum PluginCommand {
+    /// List the installed plugins
+    List(TableFormFlag),
+    /// Print an installed plugin
+    Show(InstalledPluginArgs),
+    /// Install a plugin from a file or URL
+    Install(InstallArgs),
+    /// Remove an installed plugin
+    Uninstall(InstalledPluginArgs),
+}
+
+/// An installed plugin
+#[derive(clap::Args)]
+struct InstalledPluginArgs {
+    /// Name that `plugin list` prints after "Run as"
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// A plugin to install
+#[derive(clap::Args)]
+struct InstallArgs {
+    /// Name to install it under
+    #[arg(value_name = "SAVE-AS")]
+    save_as: String,
+    /// File or URL of its definition
+    #[arg(value_name = "SOURCE")]
+    source: String,
+}
+
 /// Runs the command or its subcommand.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let text = match args.subcommand() {
-        ("", args) => manifest(args)?,
-        ("config", args) => {
-            let request = RunArgs::new(args, Purpose::Print)?;
+pub(crate) fn run(args: &GenArgs, level: &str) -> Result<()> {
+    let text = match &args.command {
+        None => manifest(&args.objects, level)?,
+        Some(GenCommand::Config(args)) => {
+            let nodes = Some(&args.nodes);
+            let request = RunRequest::new(Purpose::Print, &args.run.flags, nodes, level)?;
             request.check()?;
             format!("{}\n", request.config.to_json())
         }
-        ("cli", args) => return pages(Path::new(args.text("dir").unwrap_or("."))),
-        ("plugin", args) => match args.subcommand() {
-            ("", args) => new_plugin(args)?,
-            (name, args) => {
-                let plan = RunArgs::new(args, Purpose::Print)?.plan(Some(name))?;
-                plan.prepared()?.iter().map(Definition::to_yaml).collect()
+        Some(GenCommand::Cli(args)) => return write_pages(args),
+        Some(GenCommand::Plugin(args)) => match &args.command {
+            None => new_plugin(args)?,
+            Some(GenPluginCommand::E2e(args)) => {
+                let request = RunRequest::new(Purpose::Print, &args.run.flags, None, level)?
+                    .with_config_maps(&args.config_maps.config_maps);
+                built_in(request, builtin::E2E)?
+            }
+            Some(GenPluginCommand::SystemdLogs(args)) => {
+                let request = RunRequest::new(Purpose::Print, &args.run.flags, None, level)?;
+                built_in(request, builtin::SYSTEMD_LOGS)?
             }
         },
-        // `default-image-config`
-        _ => format!("{}\n", yaml::write(&image::registries())),
+        Some(GenCommand::DefaultImageConfig(_)) => {
+            format!("{}\n", yaml::write(&image::registries()))
+        }
     };
     output::data(&text);
     Ok(())
 }
 
+/// The definition of a built-in plugin, changed by flags.
+fn built_in(request: RunRequest, name: &str) -> Result<String> {
+    let plan = request.plan(Some(name))?;
+    Ok(plan.prepared()?.iter().map(Definition::to_yaml).collect())
+}
+
 /// Prints one schema.
-pub(crate) fn schema(args: Args) -> Result<()> {
-    let schema = if args.word("name") == "config" {
-        config::Run::schema()
-    } else {
-        plugin::schema()
+pub(crate) fn schema(args: &SchemaArgs) -> Result<()> {
+    let schema = match args.name {
+        SchemaName::Config => config::Run::schema(),
+        SchemaName::Plugin => plugin::schema(),
     };
     output::line(serde_json::to_string_pretty(&schema)?);
     Ok(())
 }
 
 /// Writes a Markdown page with the help of each command.
-fn pages(dir: &Path) -> Result<()> {
+fn write_pages(args: &GenCliArgs) -> Result<()> {
+    let dir = Path::new(if args.dir.is_empty() { "." } else { &args.dir });
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
-    let mut commands = vec![table::shown()];
+    let mut commands = vec![arguments::shown()];
     while let Some(mut command) = commands.pop() {
         commands.extend(usage::visible(&command).cloned());
         let help = command.render_help();
@@ -71,17 +330,18 @@ fn pages(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn manifest(args: Args) -> Result<String> {
-    if let Some(file) = args.text("file") {
+fn manifest(args: &GenConfigArgs, level: &str) -> Result<String> {
+    let flags = &args.run.flags;
+    if let Some(file) = flags.run.file.filled() {
         return read_manifest(file);
     }
-    if args.word("status-service") != "none" {
+    if flags.run.status_service != StatusServiceKind::None {
         bail!(
             "only `run` can create a status service, since it keeps the credentials; leave out \
              --status-service"
         );
     }
-    let plan = RunArgs::new(args, Purpose::Print)?.plan(None)?;
+    let plan = RunRequest::new(Purpose::Print, flags, Some(&args.nodes), level)?.plan(None)?;
     let objects = plan.manifest()?;
     if let Err(error) = plan.check_selection() {
         log::warn!("{error:#}; `run` rejects it");
@@ -90,59 +350,55 @@ fn manifest(args: Args) -> Result<String> {
 }
 
 /// A new definition: an example in a language, or from flags.
-fn new_plugin(args: Args) -> Result<String> {
-    let Some(language) = args.text("example") else {
+fn new_plugin(args: &GenPluginArgs) -> Result<String> {
+    let Some(language) = args.example else {
         return Ok(format!("{}\n", definition(args)?.to_yaml()));
     };
-    let text = builtin::example(language, args.text("name"), driver(args))
+    let text = builtin::example(language, args.name.filled(), args.plugin_type.driver())
         .context("no example exists in this language")?;
     plugin::check(&plugin::read(&text)?.definition)?;
     Ok(text)
 }
 
-fn driver(args: Args) -> DriverKind {
-    args.text("type")
-        .and_then(DriverKind::parse)
-        .unwrap_or(DriverKind::Job)
-}
-
 /// A new definition from flags.
-fn definition(args: Args) -> Result<Definition> {
-    let text = |id: &str| args.word(id).to_owned();
-    let words = |id: &str| args.all(id).collect::<Vec<_>>();
-    let mut spec = json!({"name": "plugin", "command": words("cmd")});
-    if let Some(image) = args.text("image") {
+fn definition(args: &GenPluginArgs) -> Result<Definition> {
+    let driver = args.plugin_type.driver();
+    let mut spec = json!({"name": "plugin", "command": args.cmd});
+    if let Some(image) = args.image.filled() {
         spec["image"] = json!(image);
     }
-    if !words("arg").is_empty() {
-        spec["args"] = json!(words("arg"));
+    if !args.args.is_empty() {
+        spec["args"] = json!(args.args);
     }
-    let mut definition = Definition::new(text("name"), driver(args), spec);
-    definition.config.result_format = text("format");
-    definition.config.description = text("description");
-    definition.config.source_url = text("url");
+    let name = args.name.clone().unwrap_or_default();
+    let mut definition = Definition::new(name, driver, spec);
+    definition.config.result_format.clone_from(&args.format);
+    definition.config.description = args.description.clone().unwrap_or_default();
+    definition.config.source_url = args.url.clone().unwrap_or_default();
     let mut env = BTreeMap::new();
-    for pair in args.all("env") {
+    for pair in &args.env {
         match pair.split_once('=') {
             Some((name, "")) => env.insert(name, json!({"name": name})),
             Some((name, value)) => env.insert(name, json!({"name": name, "value": value})),
-            None => env.remove(pair),
+            None => env.remove(pair.as_str()),
         };
     }
     if !env.is_empty() {
         definition.spec["env"] = env.into_values().collect();
         definition.set_env(BTreeMap::<&str, &str>::new());
     }
-    let label = |label| match str::split_once(label, '=') {
-        Some((key, value)) if !key.is_empty() => Ok((key, value)),
+    let parse_label = |label: &'_ String| match label.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(invalid("node-selector", label, "write KEY=VALUE")),
     };
     let labels = args
-        .all("node-selector")
-        .map(label)
+        .node_selector
+        .iter()
+        .map(parse_label)
         .collect::<Result<BTreeMap<_, _>>>()?;
-    let default = || plugin::default_spec(driver(args), names::SERVICE_ACCOUNT);
-    definition.pod_spec = args.on("show-default-podspec").then(default);
+    let shows_default = args.default_pod_spec.show_default_pod_spec;
+    definition.pod_spec =
+        shows_default.then(|| plugin::default_spec(driver, names::SERVICE_ACCOUNT));
     if !labels.is_empty() {
         let spec = definition.pod_spec.get_or_insert_with(|| {
             log::warn!(
@@ -155,7 +411,8 @@ fn definition(args: Args) -> Result<Definition> {
         });
         spec["nodeSelector"] = json!(labels);
     }
-    for path in args.all("configmap") {
+    for path in &args.config_maps.config_maps {
+        let path = &path.value;
         definition
             .config_map
             .insert(base_name(path)?, read_text(path)?);
@@ -169,27 +426,26 @@ fn definition(args: Args) -> Result<Definition> {
 }
 
 /// Runs `plugin`.
-pub(crate) fn plugin(args: Args) -> Result<()> {
+pub(crate) fn plugin(args: &PluginArgs) -> Result<()> {
     let installed = Installed::open()?;
-    let (name, args) = args.subcommand();
-    let text = match name {
-        "list" => installed_plugins(args, &installed)?,
-        "show" => {
-            let loaded = installed.show(args.word("name"))?;
+    let text = match &args.command {
+        PluginCommand::List(form) => installed_plugins(*form, &installed)?,
+        PluginCommand::Show(args) => {
+            let loaded = installed.show(&args.name)?;
             loaded.notes.iter().for_each(|note| log::warn!("{note}"));
             format!("{}\n", loaded.definition.to_full_yaml())
         }
-        "install" => install_plugin(&installed, args.word("save-as"), args.word("source"))?,
-        _ => format!(
+        PluginCommand::Install(args) => install_plugin(&installed, &args.save_as, &args.source)?,
+        PluginCommand::Uninstall(args) => format!(
             "Uninstalled plugin file {}\n",
-            installed.uninstall(args.word("name"))?.display()
+            installed.uninstall(&args.name)?.display()
         ),
     };
     output::data(&text);
     Ok(())
 }
 
-fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {
+fn installed_plugins(form: TableFormFlag, installed: &Installed) -> Result<String> {
     let (mut blocks, mut rows) = (Vec::new(), Vec::new());
     for (path, loaded) in installed.list()? {
         let definition = match loaded {
@@ -223,13 +479,13 @@ fn installed_plugins(args: Args, installed: &Installed) -> Result<String> {
         );
     }
     let head = ["name", "plugin", "driver", "file", "source", "description"];
-    Ok(output::in_form(args.text("output"), head, &rows, || {
+    Ok(output::in_form(form.output, head, &rows, || {
         blocks.join("---\n")
     }))
 }
 
 fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<String> {
-    let loaded = plugin::one(source)?;
+    let loaded = plugin::load_only(source)?;
     plugin::check_content(&loaded.definition)?;
     // The name in the file is replaceable at each run.
     if let Err(error) = plugin::check_name_of(&loaded.definition) {

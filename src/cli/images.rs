@@ -15,9 +15,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use super::flag::Args;
+use super::cluster::ClusterFlags;
+use super::e2e::IsolationFlag;
+use super::flag::{Filled as _, parse_version};
 use super::load::usual_archive;
-use super::{cluster, output, run_args};
+use super::output::{self, TableFormFlag};
+use super::run_flags::{
+    KUBERNETES_VERSION_HELP, PLUGIN_ENV_HELP, RepositoryFlags, read_configuration,
+};
+use super::run_plan::{self, registries};
+use super::usage::examples;
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
@@ -43,49 +50,349 @@ const REMEDY: &str = "only the conformance image knows the images of its tests; 
                       them, or an archive with that image, with --images-from FILE, or leave them \
                       out with --dry-run or a list of plugins without e2e (-p)";
 
+/// A note on listing images.
+const EXECUTES: &str = "\
+Only the conformance image knows the images of its tests: listing them
+executes that image's program, isolated from this machine, or not at all.
+--images-from takes a list instead, and -p plugins without e2e.";
+
+/// The container images that plugins need
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = format!(
+        "{EXECUTES}\n\n{}",
+        examples(&[
+            (
+                "Copy what a run needs",
+                "sonobuoy images push --custom-registry registry.local --kubernetes-version \
+                 v1.33.1",
+            ),
+            (
+                "Save all of it in one file",
+                "sonobuoy images download --kubernetes-version v1.33.1",
+            ),
+        ])
+    )
+)]
+pub(crate) struct ImagesArgs {
+    #[command(subcommand)]
+    command: Option<ImagesCommand>,
+    #[command(flatten)]
+    list: ListImagesArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum ImagesCommand {
+    /// List the images (what `images` alone does)
+    #[command(after_help = EXECUTES)]
+    List(ListImagesArgs),
+    /// Pull the images to this machine
+    Pull(LocalImagesArgs),
+    Push(PushArgs),
+    #[command(visible_alias = "bundle")]
+    Download(DownloadArgs),
+    Kit(KitArgs),
+    /// Remove the images from this machine
+    Delete(LocalImagesArgs),
+    Verify(VerifyImagesArgs),
+    Inspect(InspectArgs),
+}
+
+/// The images to work with
+#[derive(clap::Args)]
+struct WantedFlags {
+    #[arg(
+        long,
+        value_name = "VERSION",
+        value_parser = parse_version,
+        help = KUBERNETES_VERSION_HELP
+    )]
+    kubernetes_version: Option<String>,
+    /// Plugins whose images to use: built-in names or files
+    #[arg(
+        short,
+        long = "plugin",
+        value_name = "NAME,...",
+        value_delimiter = ',',
+        default_values = builtin::DEFAULT
+    )]
+    plugins: Vec<String>,
+    /// List of the tests' images, or archive with the conformance image, instead of asking its
+    /// registry
+    #[arg(long, value_name = "FILE")]
+    images_from: Option<String>,
+    #[command(flatten)]
+    isolation: IsolationFlag,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// List the images
+#[derive(clap::Args)]
+struct ListImagesArgs {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    #[arg(long, value_name = "PLUGIN.NAME=VALUE", help = PLUGIN_ENV_HELP)]
+    plugin_env: Vec<String>,
+    #[command(flatten)]
+    form: TableFormFlag,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Pull or remove images of this machine
+#[derive(clap::Args)]
+struct LocalImagesArgs {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    #[command(flatten)]
+    repositories: RepositoryFlags,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// How images are transferred
+#[derive(clap::Args)]
+struct TransferFlags {
+    #[arg(
+        long,
+        value_name = "OS/ARCH,...",
+        help = "Platforms of the images, or `all` [default: this machine's]"
+    )]
+    platform: Option<String>,
+    #[command(flatten)]
+    plain_http: PlainHttpFlag,
+}
+
+/// The protocol of registries
+#[derive(Clone, Copy, clap::Args)]
+struct PlainHttpFlag {
+    /// Use HTTP instead of HTTPS for registries
+    #[arg(long)]
+    plain_http: bool,
+}
+
+/// Copy the images to another registry
+#[derive(clap::Args)]
+struct PushArgs {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    #[command(flatten)]
+    repositories: RepositoryFlags,
+    /// Registry to push to; images keep the last part of their name
+    #[arg(long, value_name = "REGISTRY")]
+    custom_registry: Option<String>,
+    /// Kit whose images to push
+    #[arg(
+        value_name = "KIT",
+        conflicts_with_all = ["archive", "e2e_repo", "e2e_repo_config"]
+    )]
+    kit: Option<String>,
+    /// Push the images in this archive instead of those in their registries
+    #[arg(long, value_name = "FILE")]
+    archive: Option<String>,
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        help = "With a kit: file to write for --e2e-repo-config [default: registries.yaml]"
+    )]
+    output: Option<String>,
+    #[command(flatten)]
+    transfer: TransferFlags,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Save the images in one file
+#[derive(clap::Args)]
+struct DownloadArgs {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    #[command(flatten)]
+    repositories: RepositoryFlags,
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        help = "File to write [default: kubernetes_e2e_images_VERSION.tar]"
+    )]
+    output: Option<String>,
+    #[command(flatten)]
+    transfer: TransferFlags,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Save everything that a version's conformance tests need in one file
+#[derive(clap::Args)]
+struct KitArgs {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        help = "File to write [default: kit-VERSION.tar]"
+    )]
+    output: Option<String>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Archive of Sonobuoy's image [default: sonobuoy-image.tar next to this program]"
+    )]
+    sonobuoy_image: Option<String>,
+    #[command(flatten)]
+    transfer: TransferFlags,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Check that every image can be pulled, for the architectures of the nodes
+#[derive(clap::Args)]
+struct VerifyImagesArgs {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    #[command(flatten)]
+    repositories: RepositoryFlags,
+    #[command(flatten)]
+    complete_registry: CompleteRegistryFlag,
+    /// Look into this archive instead of registries
+    #[arg(long, value_name = "FILE")]
+    archive: Option<String>,
+    /// Run configuration (JSON), for its namespace and pull secret
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    /// Have a node of each architecture pull them
+    #[arg(long)]
+    on_nodes: bool,
+    #[arg(
+        long,
+        value_name = "OS/ARCH,...",
+        help = "Platforms to check, or `all` [default: those of the nodes]"
+    )]
+    platform: Option<String>,
+    #[command(flatten)]
+    plain_http: PlainHttpFlag,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Check which images exist in their registries
+#[derive(clap::Args)]
+struct InspectArgs {
+    #[command(flatten)]
+    wanted: WantedFlags,
+    #[command(flatten)]
+    repositories: RepositoryFlags,
+    #[command(flatten)]
+    complete_registry: CompleteRegistryFlag,
+    #[command(flatten)]
+    plain_http: PlainHttpFlag,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// A registry to check
+#[derive(clap::Args)]
+struct CompleteRegistryFlag {
+    /// Registry that should have all images
+    #[arg(long, value_name = "REGISTRY")]
+    custom_registry: Option<String>,
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let (name, args) = args.subcommand();
+pub(crate) fn run(args: &ImagesArgs) -> Result<()> {
     output::exit_on_signal()?;
-    match name {
-        "push" => push(args),
-        "download" => download(args),
-        "kit" => make_kit(args),
-        "inspect" => inspect(args),
-        "verify" => verify(args),
-        "" | "list" => {
-            let images = all(wanted(args, false)?.0, args)?;
-            let rows: Vec<_> = images.into_iter().map(|image| [image]).collect();
-            output::print_rows(args, ["image"], &rows);
-            Ok(())
-        }
-        // `pull` and `delete`
-        _ => each(
-            args,
-            name,
-            &translated(args, false)?,
-            String::clone,
-            |image, transfer| match name {
-                "pull" if docker::is_here(image) || in_no_registry(image) => Ok(()),
-                "pull" => docker::pull(image, transfer.drawn),
-                _ if remedies::is_local_image(image) && !docker::is_here(image) => Ok(()),
-                _ => docker::remove(image, transfer.drawn),
-            },
-        ),
+    match &args.command {
+        None => list(&args.list),
+        Some(ImagesCommand::List(args)) => list(args),
+        Some(ImagesCommand::Pull(args)) => pull(args),
+        Some(ImagesCommand::Push(args)) => push(args),
+        Some(ImagesCommand::Download(args)) => download(args),
+        Some(ImagesCommand::Kit(args)) => make_kit(args),
+        Some(ImagesCommand::Delete(args)) => delete(args),
+        Some(ImagesCommand::Verify(args)) => verify(args),
+        Some(ImagesCommand::Inspect(args)) => inspect(args),
+    }
+}
+
+fn list(args: &ListImagesArgs) -> Result<()> {
+    // `--plugin-env e2e.NAME=VALUE`
+    let env: Vec<(String, String)> = args
+        .plugin_env
+        .iter()
+        .filter_map(|text| text.strip_prefix("e2e.")?.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    let (wanted, _) = args.wanted.find(&args.cluster, false)?;
+    let rows: Vec<_> = args
+        .wanted
+        .names(wanted, &env)?
+        .into_iter()
+        .map(|image| [image])
+        .collect();
+    output::print_rows(args.form, ["image"], &rows);
+    Ok(())
+}
+
+fn pull(args: &LocalImagesArgs) -> Result<()> {
+    let images = args.names()?;
+    each(
+        args.wanted.dry_run,
+        "pull",
+        &images,
+        String::clone,
+        |image, transfer| {
+            if docker::is_here(image) || in_no_registry(image) {
+                return Ok(());
+            }
+            docker::pull(image, transfer.drawn)
+        },
+    )
+}
+
+fn delete(args: &LocalImagesArgs) -> Result<()> {
+    let images = args.names()?;
+    each(
+        args.wanted.dry_run,
+        "delete",
+        &images,
+        String::clone,
+        |image, transfer| {
+            if remedies::is_local_image(image) && !docker::is_here(image) {
+                return Ok(());
+            }
+            docker::remove(image, transfer.drawn)
+        },
+    )
+}
+
+impl LocalImagesArgs {
+    /// The names of the images in the registries that flags name.
+    fn names(&self) -> Result<Vec<String>> {
+        let (wanted, _) = self.wanted.find(&self.cluster, false)?;
+        let images = self.wanted.names(wanted, &[])?;
+        Ok(translated(
+            images,
+            translation(None, &self.repositories)?.as_ref(),
+        ))
     }
 }
 
 /// Copies between registries, or from an archive or kit; existing layers are not sent. A kit is
 /// pushed to the registry that its tests use, and the tests' registry list is written.
-fn push(args: Args) -> Result<()> {
-    let archive = args.text("kit").or(args.text("archive")).map(Path::new);
-    let registry = args.word("custom-registry");
+fn push(args: &PushArgs) -> Result<()> {
+    let archive = args.kit.filled().or(args.archive.filled()).map(Path::new);
+    let registry = args.custom_registry.filled().unwrap_or_default();
     let kit = archive
         .filter(|_| !registry.is_empty())
         .map(Kit::read)
         .transpose()?
         .flatten();
-    let file = args.text("output").unwrap_or(REGISTRIES);
+    let file = args.output.filled().unwrap_or(REGISTRIES);
     let translation = if kit.is_some() {
         let known = std::fs::read_to_string(file).ok();
         ensure!(
@@ -93,9 +400,17 @@ fn push(args: Args) -> Result<()> {
             "`{file}` exists, and says something else; name another file with -o"
         );
         Translation::Kit(registry.to_owned())
-    } else if let Some(translation) = translation(args)? {
+    } else if let Some(translation) =
+        translation(args.custom_registry.filled(), &args.repositories)?
+    {
         translation
-    } else if archive.is_none() && args.all("plugin").all(|name| name == builtin::SYSTEMD_LOGS) {
+    } else if archive.is_none()
+        && args
+            .wanted
+            .plugins
+            .iter()
+            .all(|name| name == builtin::SYSTEMD_LOGS)
+    {
         // The original requires a registry only because of e2e, and its own images are never moved.
         log::warn!("no registry was named: nothing is pushed");
         return Ok(());
@@ -106,10 +421,12 @@ fn push(args: Args) -> Result<()> {
         );
     };
     let work = temp::Folder::new()?;
-    let local = ImageFolder::open(args, &work)?;
+    let local = ImageFolder::open(&args.transfer, &work)?;
+    let is_dry_run = args.wanted.dry_run;
     let Some(archive) = archive else {
         let mut targets = Vec::new();
-        for image in all(wanted(args, false)?.0, args)? {
+        let (wanted, _) = args.wanted.find(&args.cluster, false)?;
+        for image in args.wanted.names(wanted, &[])? {
             let target = translation.apply(&image);
             if !in_no_registry(&image) && target != image {
                 targets.push((target, Reference::parse(&image)?));
@@ -117,7 +434,7 @@ fn push(args: Args) -> Result<()> {
         }
         let describe = |(target, name): &(String, Reference)| format!("{name} to {target}");
         return each(
-            args,
+            is_dry_run,
             "push",
             &targets,
             describe,
@@ -147,14 +464,14 @@ fn push(args: Args) -> Result<()> {
     let targets: Vec<_> = targets.into_iter().collect();
     let describe = |(target, image): &(String, &Stored)| format!("{} to {target}", image.name);
     each(
-        args,
+        is_dry_run,
         "push",
         &targets,
         describe,
         |(target, image), transfer| local.push(image, target, transfer),
     )?;
     let Some(kit) = kit else { return Ok(()) };
-    if args.on("dry-run") {
+    if is_dry_run {
         log::info!("would write `{file}`");
         return Ok(());
     }
@@ -195,31 +512,34 @@ fn held_by_docker(local: &ImageFolder, name: &Reference, error: anyhow::Error) -
 }
 
 /// Downloads all images into one file.
-fn download(args: Args) -> Result<()> {
-    let (wanted, _) = wanted(args, false)?;
-    let (out, folder) = destination(args, "kubernetes_e2e_images_", &wanted);
-    let mut images = translate(all(wanted, args)?, args)?;
-    if is_dry(args, "download", &images) {
+fn download(args: &DownloadArgs) -> Result<()> {
+    let (wanted, _) = args.wanted.find(&args.cluster, false)?;
+    let (out, folder) = destination(args.output.filled(), "kubernetes_e2e_images_", &wanted);
+    let images = args.wanted.names(wanted, &[])?;
+    let mut images = translated(images, translation(None, &args.repositories)?.as_ref());
+    if args.wanted.dry_run {
+        announce("download", &images);
         output::line(out.display());
         return Ok(());
     }
     images.retain(|image| !in_no_registry(image));
-    let mut local = ImageFolder::open(args, &folder)?;
+    let mut local = ImageFolder::open(&args.transfer, &folder)?;
     local.download(&images)?;
     local.archive(&[], &out)
 }
 
 /// Creates a kit.
-fn make_kit(args: Args) -> Result<()> {
-    let (wanted, mut kit) = wanted(args, true)?;
-    let (out, folder) = destination(args, "kit-", &wanted);
+fn make_kit(args: &KitArgs) -> Result<()> {
+    let (wanted, mut kit) = args.wanted.find(&args.cluster, true)?;
+    let (out, folder) = destination(args.output.filled(), "kit-", &wanted);
     let mut images: Vec<String> = wanted.images.into_iter().collect();
-    if is_dry(args, "pack", &images) {
+    if args.wanted.dry_run {
+        announce("pack", &images);
         output::line(out.display());
         return Ok(());
     }
-    let mut local = ImageFolder::open(args, &folder)?;
-    let own = own_image(args, &local.store)?;
+    let mut local = ImageFolder::open(&args.transfer, &folder)?;
+    let own = own_image(args.sonobuoy_image.filled(), &local.store)?;
     kit.sonobuoy_image = own
         .first()
         .map(|own| own.name.to_string())
@@ -229,13 +549,14 @@ fn make_kit(args: Args) -> Result<()> {
     local.download(&images)?;
     kit.plugin_images = images;
     if let Some(conformance) = &wanted.conformance {
-        let lists = match args.text("images-from") {
-            Some(path) => from_file(path, &[], args)?,
+        let is_unconfined = args.wanted.isolation.unconfined;
+        let lists = match args.wanted.images_from.filled() {
+            Some(path) => from_file(path, &[], is_unconfined)?,
             None => {
                 // Unless it is there, its download has failed.
                 let name = Reference::parse(conformance)?;
                 lists(
-                    args,
+                    is_unconfined,
                     &local.store,
                     &local.images,
                     |image| *image == name,
@@ -267,12 +588,12 @@ fn make_kit(args: Args) -> Result<()> {
 
 /// Sonobuoy's image, which is in no registry: from the given archive, or from that in the release
 /// kit of this program.
-fn own_image(args: Args, store: &Store) -> Result<Vec<Stored>> {
+fn own_image(archive: Option<&str>, store: &Store) -> Result<Vec<Stored>> {
     const REMEDY: &str = "name the archive of Sonobuoy's image with --sonobuoy-image FILE: `make \
                           image` builds it as target/sonobuoy-image.tar, and the kit of `make \
                           kit` contains it";
-    let named = args.text("sonobuoy-image").map(PathBuf::from);
-    oci::read_archive(&named.or_else(usual_archive).context(REMEDY)?, store).context(REMEDY)
+    let archive = archive.map(PathBuf::from).or_else(usual_archive);
+    oci::read_archive(&archive.context(REMEDY)?, store).context(REMEDY)
 }
 
 /// Whether the image is Sonobuoy's, which is built or loaded and never pulled.
@@ -287,12 +608,16 @@ fn in_no_registry(image: &str) -> bool {
     local
 }
 
-fn inspect(args: Args) -> Result<()> {
-    let client = run_args::registries(args)?;
+fn inspect(args: &InspectArgs) -> Result<()> {
+    let client = registries(args.plain_http.plain_http)?;
     let mut missing = 0;
-    let mut images = translated(args, false)?;
+    let (wanted, _) = args.wanted.find(&args.cluster, false)?;
+    let registry = args.complete_registry.custom_registry.filled();
+    let translation = translation(registry, &args.repositories)?;
+    let mut images = translated(args.wanted.names(wanted, &[])?, translation.as_ref());
     images.retain(|image| !in_no_registry(image));
-    if is_dry(args, "inspect", &images) {
+    if args.wanted.dry_run {
+        announce("inspect", &images);
         return Ok(());
     }
     for image in images {
@@ -317,7 +642,6 @@ fn inspect(args: Args) -> Result<()> {
 
 /// Images in a folder, and access to their registries.
 struct ImageFolder<'a> {
-    args: Args<'a>,
     client: Client,
     platform: Platform,
     folder: &'a Path,
@@ -326,13 +650,14 @@ struct ImageFolder<'a> {
 }
 
 impl<'a> ImageFolder<'a> {
-    fn open(args: Args<'a>, folder: &'a Path) -> Result<Self> {
-        let (client, store) = (run_args::registries(args)?, Store::open(folder)?);
-        let platform = args
-            .text("platform")
-            .map_or_else(|| Ok(Platform::here()), Platform::parse)?;
+    fn open(flags: &TransferFlags, folder: &'a Path) -> Result<Self> {
+        let client = registries(flags.plain_http.plain_http)?;
+        let store = Store::open(folder)?;
+        let platform = flags
+            .platform
+            .filled()
+            .map_or_else(|| Ok(Platform::local()), Platform::parse)?;
         Ok(Self {
-            args,
             client,
             platform,
             folder,
@@ -344,7 +669,7 @@ impl<'a> ImageFolder<'a> {
     fn pull(&self, name: &Reference, transfer: &Transfer<'_>) -> Result<Stored> {
         self.store
             .pull(&self.client, name, &self.platform, &|layer, done| {
-                transfer.watch(layer, done);
+                transfer.watch(layer, done)
             })
     }
 
@@ -366,7 +691,7 @@ impl<'a> ImageFolder<'a> {
     fn download(&mut self, images: &[String]) -> Result<()> {
         let mut pulled = Vec::new();
         each(
-            self.args,
+            false,
             "download",
             images,
             String::clone,
@@ -391,11 +716,9 @@ impl<'a> ImageFolder<'a> {
 
 /// The file of `--output`, by default named after the version, and the folder next to it, with
 /// which the next call resumes an interrupted download.
-fn destination(args: Args, name: &str, wanted: &PluginImages) -> (PathBuf, PathBuf) {
+fn destination(output: Option<&str>, name: &str, wanted: &PluginImages) -> (PathBuf, PathBuf) {
     let version = wanted.version.as_deref().unwrap_or(VERSION);
-    let out = args
-        .text("output")
-        .map_or_else(|| format!("{name}{version}.tar").into(), PathBuf::from);
+    let out = output.map_or_else(|| format!("{name}{version}.tar").into(), PathBuf::from);
     let folder = out.with_extension("blobs");
     (out, folder)
 }
@@ -408,7 +731,7 @@ struct Lists {
 
 /// Queries the conformance image, one of those in the store.
 fn lists(
-    args: Args,
+    is_unconfined: bool,
     store: &Store,
     images: &[Stored],
     is_wanted: impl Fn(&Reference) -> bool,
@@ -418,72 +741,69 @@ fn lists(
         .iter()
         .find(|image| is_wanted(&image.name))
         .context("there is no conformance image")?;
-    let tests = Tests::of_stored(store, image, args.on("unconfined"))?;
+    let tests = Tests::of_stored(store, image, is_unconfined)?;
     Ok(Lists {
         images: tests.images(env)?,
         tests: tests.names()?,
     })
 }
 
-/// The requested images, with the lists of a kit. With `own_images`, a built-in plugin is the
-/// variant that needs only Sonobuoy's image, as in `run`.
-fn wanted(args: Args, own_images: bool) -> Result<(PluginImages, Kit)> {
-    let run = config::Run::standard();
-    let mut wanted = PluginImages {
-        images: [run.worker_image.clone()].into(),
-        ..PluginImages::default()
-    };
-    let mut kit = Kit::default();
-    let installed = plugin::Installed::by_name();
-    let folders = run.plugin_search_path.unwrap_or_default();
-    for name in args.all("plugin") {
-        for mut found in plugin::find(name, installed.as_ref(), &folders)? {
-            let name = found.definition.name().to_owned();
-            if own_images
-                && found.built_in
-                && let Some(ours) = builtin::without_image(&name)
-            {
-                found.definition = ours;
+impl WantedFlags {
+    /// The requested images, with the lists of a kit. With `own_images`, a built-in plugin is the
+    /// variant that needs only Sonobuoy's image, as in `run`.
+    fn find(&self, cluster: &ClusterFlags, own_images: bool) -> Result<(PluginImages, Kit)> {
+        let run = config::Run::standard();
+        let mut wanted = PluginImages {
+            images: [run.worker_image.clone()].into(),
+            ..PluginImages::default()
+        };
+        let mut kit = Kit::default();
+        let installed = plugin::Installed::by_name();
+        let folders = run.plugin_search_path.unwrap_or_default();
+        for name in &self.plugins {
+            for mut found in plugin::find(name, installed.as_ref(), &folders)? {
+                let name = found.definition.name().to_owned();
+                if own_images
+                    && found.built_in
+                    && let Some(ours) = builtin::without_image(&name)
+                {
+                    found.definition = ours;
+                }
+                kit.built_in.extend(found.built_in.then(|| name.clone()));
+                kit.plugins.insert(name, found.definition.to_yaml());
+                wanted.add(&found, &run.worker_image, || {
+                    let flag = self.kubernetes_version.filled();
+                    run_plan::kubernetes_version(flag, cluster, false)
+                })?;
             }
-            kit.built_in.extend(found.built_in.then(|| name.clone()));
-            kit.plugins.insert(name, found.definition.to_yaml());
-            wanted.add(&found, &run.worker_image, || {
-                run_args::kubernetes_version(args, false)
-            })?;
         }
+        if let Some(conformance) = &wanted.conformance {
+            log::info!("e2e image to be used: {conformance}");
+        }
+        kit.kubernetes_version = wanted.version.clone().unwrap_or_default();
+        Ok((wanted, kit))
     }
-    if let Some(conformance) = &wanted.conformance {
-        log::info!("e2e image to be used: {conformance}");
-    }
-    kit.kubernetes_version = wanted.version.clone().unwrap_or_default();
-    Ok((wanted, kit))
-}
 
-/// The names of all requested images, those of the tests included.
-fn all(wanted: PluginImages, args: Args) -> Result<Vec<String>> {
-    let mut images = wanted.images;
-    if let Some(conformance) = wanted.conformance {
-        // `--plugin-env e2e.NAME=VALUE`
-        let env = args
-            .all("plugin-env")
-            .filter_map(|text| text.strip_prefix("e2e.")?.split_once('='));
-        let env: Vec<_> = env
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
-        match args.text("images-from") {
-            _ if args.on("dry-run") => log::warn!(
-                "--dry-run leaves out the images of the e2e tests, which only {conformance} \
-                 lists; `sonobuoy images list` asks it"
-            ),
-            Some(path) => images.extend(from_file(path, &env, args)?.images),
-            None => images.extend(of_tests(&conformance, &env, args)?),
+    /// The names of all requested images, those of the tests with these variables included.
+    fn names(&self, wanted: PluginImages, env: &[(String, String)]) -> Result<Vec<String>> {
+        let mut images = wanted.images;
+        if let Some(conformance) = wanted.conformance {
+            let is_unconfined = self.isolation.unconfined;
+            match self.images_from.filled() {
+                _ if self.dry_run => log::warn!(
+                    "--dry-run leaves out the images of the e2e tests, which only {conformance} \
+                     lists; `sonobuoy images list` asks it"
+                ),
+                Some(path) => images.extend(from_file(path, env, is_unconfined)?.images),
+                None => images.extend(of_tests(&conformance, env, is_unconfined)?),
+            }
         }
+        Ok(images.into_iter().collect())
     }
-    Ok(images.into_iter().collect())
 }
 
 /// The images listed in a file, or known to a kit or the conformance image in an archive.
-fn from_file(path: &str, env: &[(String, String)], args: Args) -> Result<Lists> {
+fn from_file(path: &str, env: &[(String, String)], is_unconfined: bool) -> Result<Lists> {
     let mut head = Vec::new();
     let mut file = std::fs::File::open(path).at("cannot read", path)?;
     file.by_ref()
@@ -519,17 +839,17 @@ fn from_file(path: &str, env: &[(String, String)], args: Args) -> Result<Lists> 
     let folder = temp::Folder::new()?;
     let store = Store::open(&folder)?;
     let images = oci::read_archive(path.as_ref(), &store)?;
-    lists(args, &store, &images, is_conformance, env).with_context(|| format!("`{path}`"))
+    lists(is_unconfined, &store, &images, is_conformance, env).with_context(|| format!("`{path}`"))
 }
 
 /// The lists of the conformance image: from docker if the image is present there, else from its
 /// registry.
-fn of_tests(image: &str, env: &[(String, String)], args: Args) -> Result<Vec<String>> {
+fn of_tests(image: &str, env: &[(String, String)], is_unconfined: bool) -> Result<Vec<String>> {
     if docker::is_here(image) {
         return docker::test_images(image, env).context(REMEDY);
     }
-    let asked = run_args::registries(args)
-        .and_then(|client| Tests::fetch(&client, image, args.on("unconfined")))
+    let asked = registries(false)
+        .and_then(|client| Tests::fetch(&client, image, is_unconfined))
         .and_then(|tests| tests.images(env));
     asked.or_else(|error| {
         log::debug!("{error:#}; trying docker");
@@ -541,51 +861,59 @@ fn of_tests(image: &str, env: &[(String, String)], args: Args) -> Result<Vec<Str
     })
 }
 
-/// All images under the names that this call expects.
-fn translated(args: Args, own_images: bool) -> Result<Vec<String>> {
-    translate(all(wanted(args, own_images)?.0, args)?, args)
-}
-
-fn translate(mut images: Vec<String>, args: Args) -> Result<Vec<String>> {
-    if let Some(translation) = translation(args)? {
+/// The images under the names that this call expects.
+fn translated(mut images: Vec<String>, translation: Option<&Translation>) -> Vec<String> {
+    if let Some(translation) = translation {
         images
             .iter_mut()
             .for_each(|image| *image = translation.apply(image));
     }
-    Ok(images)
+    images
 }
 
-fn translation(args: Args) -> Result<Option<Translation>> {
-    if let Some(registry) = args.text("custom-registry").or(args.text("e2e-repo")) {
+/// How flags rename images; `registry` is that of `--custom-registry`.
+fn translation(
+    registry: Option<&str>,
+    repositories: &RepositoryFlags,
+) -> Result<Option<Translation>> {
+    if let Some(registry) = registry.or(repositories.e2e_repo.filled()) {
         return Ok(Some(Translation::Registry(registry.to_owned())));
     }
-    let Some(path) = args.text("e2e-repo-config") else {
+    let Some(path) = repositories.e2e_repo_config.filled() else {
         return Ok(None);
     };
     let document =
-        yaml::parse(&run_args::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
+        yaml::parse(&run_plan::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
     Ok(Some(Translation::of_document(&document)))
 }
 
 /// Checks that every image can be pulled: from registries, an archive, or by nodes.
-fn verify(args: Args) -> Result<()> {
-    if let Some(path) = args.text("archive") {
+fn verify(args: &VerifyImagesArgs) -> Result<()> {
+    let archive = args.archive.filled();
+    if let Some(path) = archive {
         std::fs::metadata(path).at("cannot read", path)?;
     }
     // The images of `run`, not those of `gen`: a kit without the original's systemd-logs image is
     // complete.
-    let images = translated(args, true)?;
-    if is_dry(args, "verify", &images) {
+    let (wanted, _) = args.wanted.find(&args.cluster, true)?;
+    let registry = args.complete_registry.custom_registry.filled();
+    let translation = translation(registry, &args.repositories)?;
+    let images = translated(args.wanted.names(wanted, &[])?, translation.as_ref());
+    if args.wanted.dry_run {
+        announce("verify", &images);
         return Ok(());
     }
-    let run = run_args::configuration(args)?;
+    let run = read_configuration(args.config.filled())?;
     let stop = output::stop_on_signal()?;
-    let kube = cluster::client(args).map(|kube| kube.under(&stop));
+    let kube = args.cluster.client().map(|kube| kube.under(&stop));
     let nodes = kube.and_then(|kube| Ok((Nodes::read(&kube)?, kube)));
-    let architectures = architectures(args, nodes.as_ref().map(|(nodes, _)| nodes))?;
+    let architectures = architectures(
+        args.platform.filled(),
+        nodes.as_ref().map(|(nodes, _)| nodes),
+    )?;
     let mut rows = Vec::new();
     let mut trouble: BTreeMap<String, String> = BTreeMap::new();
-    let head = if args.on("on-nodes") {
+    let head = if args.on_nodes {
         let (nodes, kube) = nodes.context("`--on-nodes` needs the cluster")?;
         let credentials = doctor::credentials(&kube, &run);
         let pulled = doctor::pull(
@@ -625,9 +953,9 @@ fn verify(args: Args) -> Result<()> {
             .as_ref()
             .ok()
             .and_then(|(_, kube)| doctor::credentials(kube, &run));
-        let found = match args.text("archive") {
+        let found = match archive {
             Some(path) => in_archive(path.as_ref(), &images)?,
-            None => in_registries(args, &images, credentials)?,
+            None => in_registries(args.plain_http.plain_http, &images, credentials)?,
         };
         for (image, found) in found {
             let why = found.trouble(&image, &architectures);
@@ -653,30 +981,31 @@ fn verify(args: Args) -> Result<()> {
 }
 
 /// The required architectures of images: from a flag, else from the nodes, if accessible.
-fn architectures(args: Args, nodes: Result<&Nodes, &anyhow::Error>) -> Result<BTreeSet<String>> {
-    Ok(
-        match args.text("platform").map(Platform::parse).transpose()? {
-            Some(Platform(platforms)) => platforms
-                .iter()
-                .filter_map(|platform| Some(platform.split_once('/')?.1.to_owned()))
-                .collect(),
-            None => nodes.map_or_else(
-                |error| {
-                    log::info!("the nodes' architectures are unknown and not compared: {error:#}");
-                    BTreeSet::new()
-                },
-                Nodes::architectures,
-            ),
-        },
-    )
+fn architectures(
+    platform: Option<&str>,
+    nodes: Result<&Nodes, &anyhow::Error>,
+) -> Result<BTreeSet<String>> {
+    Ok(match platform.map(Platform::parse).transpose()? {
+        Some(Platform(platforms)) => platforms
+            .iter()
+            .filter_map(|platform| Some(platform.split_once('/')?.1.to_owned()))
+            .collect(),
+        None => nodes.map_or_else(
+            |error| {
+                log::info!("the nodes' architectures are unknown and not compared: {error:#}");
+                BTreeSet::new()
+            },
+            Nodes::architectures,
+        ),
+    })
 }
 
 fn in_registries(
-    args: Args,
+    plain_http: bool,
     images: &[String],
     credentials: Option<serde_json::Value>,
 ) -> Result<Vec<(String, Availability)>> {
-    let mut registries = run_args::registries(args)?;
+    let mut registries = registries(plain_http)?;
     if let Some(config) = credentials {
         registries = registries.credentials(config);
     }
@@ -702,7 +1031,7 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availabilit
         let name = Reference::parse(image)?.to_string();
         let found = named
             .get(&name)
-            .map(|stored| store.look(stored))
+            .map(|stored| store.image_info(stored))
             .transpose()?;
         Ok((
             image.clone(),
@@ -743,29 +1072,27 @@ struct Transfer<'a> {
     layers: RefCell<HashMap<String, (u64, u64)>>,
 }
 
-/// Whether this is a dry run, which only says what would be done.
-fn is_dry(args: Args, verb: &str, images: &[String]) -> bool {
-    let dry = args.on("dry-run");
+/// Says what a dry run would do.
+fn announce(verb: &str, images: &[String]) {
     images
         .iter()
-        .filter(|_| dry)
         .for_each(|image| log::info!("would {verb} {image}"));
-    dry
 }
 
 /// Calls `step` for each image, described by `name`; a dry run only says what would be done.
 fn each<T>(
-    args: Args,
+    is_dry_run: bool,
     verb: &str,
     images: &[T],
     name: impl Fn(&T) -> String,
     mut step: impl FnMut(&T, &Transfer<'_>) -> Result<()>,
 ) -> Result<()> {
     let names: Vec<_> = images.iter().map(name).collect();
-    if is_dry(args, verb, &names) {
+    if is_dry_run {
+        announce(verb, &names);
         return Ok(());
     }
-    let output = output::or_log(args);
+    let output = output::or_log(None);
     output::with_board(output, |board| {
         let total = images.len() as u64;
         let all = Task {

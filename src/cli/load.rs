@@ -5,8 +5,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::cluster;
-use super::flag::Args;
+use super::cluster::ClusterFlags;
+use super::flag::Filled as _;
+use super::run::LoadFlags;
 use crate::deploy::load;
 use base::at::At as _;
 use base::{small, temp};
@@ -36,9 +37,15 @@ const TOOLS: [(&str, &str, &[&str]); 3] = [
 ];
 
 /// Loads `image` unless every node has it, and reports what was done.
-pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()> {
-    let loader = args
-        .text("load-with")
+pub(super) fn load_image(
+    flags: &LoadFlags,
+    cluster: &ClusterFlags,
+    client: &Client,
+    image: &str,
+) -> Result<()> {
+    let loader = flags
+        .load_with
+        .filled()
         .map(Reference::parse)
         .transpose()
         .context("--load-with")?;
@@ -46,9 +53,9 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
         log::info!("every node has the image {image} already; nothing was loaded");
         return Ok(());
     }
-    let archive = archive(args)?;
+    let archive = find_archive(flags.load.filled())?;
     check_archive(&archive, image)?;
-    let context = Config::context(&cluster::options(args)?).unwrap_or_default();
+    let context = Config::context(&cluster.options()?).unwrap_or_default();
     for (prefix, program, words) in TOOLS {
         let Some(name) = context.strip_prefix(prefix) else {
             continue;
@@ -96,9 +103,8 @@ pub(super) fn load_image(args: Args, client: &Client, image: &str) -> Result<()>
 }
 
 /// The archive to load.
-fn archive(args: Args) -> Result<PathBuf> {
-    let named = args
-        .text("load")
+fn find_archive(flag: Option<&str>) -> Result<PathBuf> {
+    let named = flag
         .filter(|name| *name != DEFAULT_ARCHIVE)
         .map(PathBuf::from);
     named.or_else(usual_archive).context(

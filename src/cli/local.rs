@@ -9,11 +9,17 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{OutputFiles, prune, report, upload};
-use super::flag::{Args, usage_error};
+use super::afterwards::{AfterwardsFlags, OutputFiles, check_upload, prune, report};
+use super::cluster::ClusterFlags;
+use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
+use super::flag::{Filled as _, usage_error};
 use super::output::{self, INTERRUPTED};
-use super::run::check_local;
-use super::run_args::RunArgs;
+use super::run::{BeforeRunFlags, DryRun, LoadFlags, RunArgs};
+use super::run_flags::{
+    DNS_NAMESPACE, DNS_POD_LABELS, E2eFlags, Harden, ImageFlags, NodeFlags, PluginFlags,
+    PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,
+};
+use super::run_plan::RunRequest;
 use super::wait::{DAY, verdict};
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
@@ -34,31 +40,31 @@ const SIGNAL_MERGE_TIME: Duration = Duration::from_secs(1);
 const STRAYS_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A complete run on this machine. The first signal ends the plugins; a second one exits at once.
-pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
-    if args.all("plugin").next().is_none() {
+pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
+    if args.run.plugins.plugins.is_empty() {
         bail!("--local needs a plugin whose command is on this machine; name it with `-p FILE`");
     }
-    let limit = args.duration("wait");
+    let limit = args.run.waiting.wait;
     if !limit.is_zero() && limit != DAY {
         return Err(usage_error(
             "--wait: a run on this machine is always waited for to its end; limit it with \
              `--timeout`",
         ));
     }
-    let per_test = request.per_test()?;
+    let per_test = request.per_test(args.progress.estimate.estimate_from.filled())?;
     let plan = request.plan(None)?;
     let definitions = plan.prepared()?;
-    check_local(
+    check_flags(
         args,
         definitions
             .iter()
-            .any(|definition| definition.whole() == builtin::E2E),
+            .any(|definition| definition.results_plugin() == builtin::E2E),
     )?;
     let mut local = LocalRun {
         definitions: &definitions,
         config: plan.run,
-        nodes: usize::try_from(args.number("local-nodes"))?,
-        out: PathBuf::from(args.text("retrieve").unwrap_or(".")),
+        nodes: args.local.local_nodes.unwrap_or(1),
+        out: PathBuf::from(args.afterwards.retrieve.filled().unwrap_or(".")),
         program: std::env::current_exe().context("cannot find this program's own file")?,
         worker_env: worker_env(),
         authority: None,
@@ -75,8 +81,8 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
     })?;
 
     let out = local.out.clone();
-    let outputs = OutputFiles::open(args)?;
-    let upload = upload(args, false)?;
+    let outputs = OutputFiles::open(&args.afterwards, args.run.images.kit.filled())?;
+    let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
     let asked = stop.clone();
@@ -113,7 +119,7 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
     };
-    let output = output::or_log(args);
+    let output = output::or_log(args.progress.output);
     let mut complete = status::Run::default();
     let ended = output::with_board(output, |board| {
         let watch = |status: &status::Run| {
@@ -151,8 +157,19 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         .map(|definition| definition.name().to_owned())
         .collect();
     // Without a cluster there is nothing to show about its health.
-    let code = report(args, &outputs, &ended.archive, Some(&names), true)?;
-    prune(args, &out, std::slice::from_ref(&ended.archive))?;
+    let code = report(
+        args.afterwards.verdict,
+        args.progress.output,
+        &outputs,
+        &ended.archive,
+        Some(&names),
+        true,
+    )?;
+    prune(
+        args.afterwards.keep,
+        &out,
+        std::slice::from_ref(&ended.archive),
+    )?;
     if stop.stopped() {
         return Ok(INTERRUPTED);
     }
@@ -162,6 +179,261 @@ pub(super) fn run(args: Args, request: RunArgs) -> Result<u8> {
         code_after_error(code)
     };
     Ok(verdict(&complete, code))
+}
+
+/// Rejects flags that a run on this machine would ignore; some take effect only with the plugin
+/// `e2e`.
+pub(super) fn check_flags(args: &RunArgs, has_e2e: bool) -> Result<()> {
+    let ignored = ignored_flags(args, has_e2e);
+    if !ignored.is_empty() {
+        return Err(usage_error(format!(
+            "--local runs the plugins on this machine, where {} would do nothing; leave out \
+             --local, or {}",
+            ignored.join(" and "),
+            if ignored.len() == 1 {
+                "that flag"
+            } else {
+                "those flags"
+            }
+        )));
+    }
+    Ok(())
+}
+
+/// A flag, and whether it is given.
+type GivenFlag = (&'static str, bool);
+
+/// The given flags that a run on this machine would ignore, with or without the plugin `e2e`; a
+/// flag with its default is none. The patterns name every flag of `run`: a new one does not compile
+/// before it is decided here whether it has an effect.
+fn ignored_flags(args: &RunArgs, has_e2e: bool) -> Vec<&'static str> {
+    let RunArgs {
+        run,
+        progress: _,
+        clusters,
+        nodes,
+        afterwards,
+        before,
+        local: _,
+    } = args;
+    let RunFlags {
+        plugins,
+        e2e,
+        images,
+        run,
+        waiting: _,
+        preflight,
+        cluster,
+    } = run;
+    let mut flags = ignored_of_plugins(plugins);
+    flags.extend(ignored_of_e2e(e2e, has_e2e));
+    flags.extend(ignored_of_images(images));
+    flags.extend(ignored_of_settings(run));
+    flags.extend(ignored_of_cluster(preflight, cluster, clusters));
+    flags.extend(ignored_of_nodes(nodes));
+    flags.extend(ignored_around(afterwards, before));
+    flags
+        .into_iter()
+        .filter_map(|(flag, is_given)| is_given.then_some(flag))
+        .collect()
+}
+
+fn ignored_of_plugins(flags: &PluginFlags) -> Vec<GivenFlag> {
+    let PluginFlags {
+        plugins: _,
+        plugin_env: _,
+        plugin_permissions,
+        plugin_image,
+        default_pod_spec,
+    } = flags;
+    let shows_pod_spec = default_pod_spec.show_default_pod_spec;
+    vec![
+        ("--plugin-permissions", plugin_permissions.is_some()),
+        ("--plugin-image", !plugin_image.is_empty()),
+        ("--show-default-podspec", shows_pod_spec),
+    ]
+}
+
+fn ignored_of_e2e(flags: &E2eFlags, has_e2e: bool) -> Vec<GivenFlag> {
+    let E2eFlags {
+        mode,
+        e2e_focus,
+        e2e_skip,
+        e2e_parallel,
+        rerun_failed,
+        resume,
+        split: _,
+        tests: _,
+        retry_failed: _,
+        repositories,
+        e2e_docker_config_file,
+        ssh_key,
+        ssh_user,
+    } = flags;
+    let RepositoryFlags {
+        e2e_repo,
+        e2e_repo_config,
+    } = repositories;
+    // These set variables of the e2e tests.
+    let of_variables = [
+        ("--mode", mode.is_some()),
+        ("--e2e-focus", e2e_focus.is_some()),
+        ("--e2e-skip", e2e_skip.is_some()),
+        ("--e2e-parallel", e2e_parallel.is_some()),
+        ("--rerun-failed", rerun_failed.is_some()),
+        ("--resume", resume.is_some()),
+        ("--e2e-repo", e2e_repo.is_some()),
+        ("--e2e-repo-config", e2e_repo_config.is_some()),
+    ];
+    let mut flags = Vec::new();
+    if !has_e2e {
+        flags.extend(of_variables);
+    }
+    flags.extend([
+        ("--e2e-docker-config-file", e2e_docker_config_file.is_some()),
+        ("--ssh-key", ssh_key.is_some()),
+        ("--ssh-user", ssh_user.is_some()),
+    ]);
+    flags
+}
+
+fn ignored_of_images(flags: &ImageFlags) -> Vec<GivenFlag> {
+    let ImageFlags {
+        kubernetes_version: _,
+        kube_conformance_image,
+        systemd_logs_image,
+        sonobuoy_image,
+        registry,
+        kit,
+        image_pull_policy,
+        force_image_pull_policy,
+        image_pull_secret,
+    } = flags;
+    let is_forced = force_image_pull_policy.is_some_and(|is_forced| is_forced.value);
+    vec![
+        ("--kube-conformance-image", kube_conformance_image.is_some()),
+        ("--systemd-logs-image", systemd_logs_image.is_some()),
+        ("--sonobuoy-image", sonobuoy_image.is_some()),
+        ("--registry", registry.is_some()),
+        ("--kit", kit.is_some()),
+        ("--image-pull-policy", image_pull_policy.is_some()),
+        ("--force-image-pull-policy", is_forced),
+        ("--image-pull-secret", image_pull_secret.is_some()),
+    ]
+}
+
+fn ignored_of_settings(flags: &SettingFlags) -> Vec<GivenFlag> {
+    let SettingFlags {
+        config: _,
+        file,
+        namespace: _,
+        timeout: _,
+        rbac,
+        aggregator_permissions,
+        aggregator_node_selector: labels,
+        security_context_mode,
+        service_account_name,
+        existing_service_account: account,
+        namespace_psa_enforce_level: psa_level,
+        identity,
+        harden,
+        redaction: _,
+        no_snapshot: _,
+        results_pvc,
+        status_service,
+        credentials,
+    } = flags;
+    let has_account = account.is_some_and(|exists| exists.value);
+    let serves_status = *status_service != StatusServiceKind::None;
+    vec![
+        ("--file", file.is_some()),
+        ("--rbac", rbac.rbac != RbacMode::Detect),
+        ("--aggregator-permissions", aggregator_permissions.is_some()),
+        ("--aggregator-node-selector", !labels.is_empty()),
+        ("--security-context-mode", security_context_mode.is_some()),
+        ("--service-account-name", service_account_name.is_some()),
+        ("--existing-service-account", has_account),
+        ("--namespace-psa-enforce-level", psa_level.is_some()),
+        ("--identity", identity.is_some()),
+        ("--harden", harden.harden != Harden::On),
+        ("--results-pvc", results_pvc.is_some()),
+        ("--status-service", serves_status),
+        ("--credentials", credentials.credentials.is_some()),
+    ]
+}
+
+fn ignored_of_cluster(
+    preflight: &PreflightFlags,
+    cluster: &ClusterFlags,
+    clusters: &ClustersFlags,
+) -> Vec<GivenFlag> {
+    let PreflightFlags {
+        skip_preflight,
+        dns_namespace,
+        dns_pod_labels,
+    } = preflight;
+    let ClusterFlags {
+        kubeconfig,
+        context,
+        as_user,
+        as_groups,
+        request_timeout,
+    } = cluster;
+    vec![
+        ("--skip-preflight", !skip_preflight.is_empty()),
+        ("--dns-namespace", dns_namespace != DNS_NAMESPACE),
+        ("--dns-pod-labels", *dns_pod_labels != DNS_POD_LABELS),
+        ("--kubeconfig", kubeconfig.is_some()),
+        ("--context", context.is_some()),
+        ("--as", as_user.is_some()),
+        ("--as-group", !as_groups.is_empty()),
+        ("--request-timeout", request_timeout.is_some()),
+        // The other flags of this group never get here: `run` in several clusters is not local.
+        ("--parallel", clusters.parallel != MAX_CLUSTERS_AT_ONCE),
+    ]
+}
+
+fn ignored_of_nodes(flags: &NodeFlags) -> Vec<GivenFlag> {
+    let NodeFlags {
+        nodes,
+        sample,
+        per_zone,
+        joined,
+        max_parallel,
+    } = flags;
+    vec![
+        ("--nodes", nodes.is_some()),
+        ("--sample", sample.is_some()),
+        ("--per-zone", per_zone.is_some()),
+        ("--joined", joined.is_some()),
+        ("--max-parallel", max_parallel.is_some()),
+    ]
+}
+
+fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<GivenFlag> {
+    let AfterwardsFlags {
+        retrieve: _,
+        keep: _,
+        upload: _,
+        junit: _,
+        html: _,
+        certify: _,
+        product: _,
+        delete,
+        verdict: _,
+    } = afterwards;
+    let BeforeRunFlags {
+        dry_run,
+        load: LoadFlags { load, load_with },
+        doctor,
+    } = before;
+    vec![
+        ("--delete", *delete),
+        ("--dry-run", *dry_run != DryRun::None),
+        ("--load", load.is_some()),
+        ("--load-with", load_with.is_some()),
+        ("--doctor", *doctor),
+    ]
 }
 
 /// Worker settings that apply to the whole run.

@@ -12,8 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::flag::Args;
-use super::{cluster, output};
+use super::cluster::{ClusterFlags, NamespaceFlag, RunAccess};
+use super::flag::{Filled as _, parse_seconds, within};
+use super::output::{self, TableFormFlag};
+use super::usage::examples;
 use base::retry::Attempts;
 use base::visible;
 use kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
@@ -44,33 +46,96 @@ struct Asked<'a> {
     query: Vec<(&'static str, String)>,
 }
 
+/// Print the logs of a run's pods
+#[derive(clap::Args)]
+#[command(after_help = examples(&[
+    ("Follow what a plugin prints", "sonobuoy logs -p disk --follow"),
+]))]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+    /// Keep printing new lines
+    #[arg(short, long)]
+    follow: bool,
+    /// Only this plugin's pods; `sonobuoy` is the aggregator
+    #[arg(short, long, value_name = "NAME")]
+    plugin: Option<String>,
+    /// Only containers of this name
+    #[arg(short, long, value_name = "NAME")]
+    container: Option<String>,
+    /// Only this many lines from the end of each log
+    #[arg(long, value_name = "LINES", value_parser = within::<i64>(0..=i64::MAX))]
+    tail: Option<i64>,
+    /// Only lines newer than this (seconds, or a duration such as 10m)
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    since: Option<i64>,
+    /// Print the time of each line
+    #[arg(long)]
+    timestamps: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// Print parts of a run
+#[derive(clap::Args)]
+pub(crate) struct GetArgs {
+    #[command(subcommand)]
+    part: GetPart,
+}
+
+#[derive(clap::Subcommand)]
+enum GetPart {
+    #[command(aliases = ["pods", "po"])]
+    Pod(GetPodArgs),
+}
+
+/// Print the names of plugin pods
+#[derive(clap::Args)]
+struct GetPodArgs {
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+    /// Only this plugin's pods
+    #[arg(short, long, value_name = "NAME")]
+    plugin: Option<String>,
+    #[command(flatten)]
+    form: TableFormFlag,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+/// The namespace of the run whose pods are meant.
+fn find_namespace(cluster: &ClusterFlags, flag: &NamespaceFlag) -> Result<String> {
+    let access = RunAccess {
+        cluster,
+        namespace: flag.namespace.as_deref(),
+        credentials: None,
+    };
+    access.find_namespace()
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let client = cluster::client(args)?;
-    let namespace = cluster::namespace_of_run(args)?;
-    let selector = match args.text("plugin") {
+pub(crate) fn run(args: &LogsArgs) -> Result<()> {
+    let client = args.cluster.client()?;
+    let namespace = find_namespace(&args.cluster, &args.namespace)?;
+    let selector = match args.plugin.filled() {
         None => Selector::all(),
         Some(names::SONOBUOY) => Selector::labels(names::AGGREGATOR_SELECTORS[0]),
         Some(plugin) => Selector::labels(format!("{}={plugin}", names::LABEL_PLUGIN)),
     };
     let mut query = Vec::new();
-    for (flag, key) in [("tail", "tailLines"), ("since", "sinceSeconds")] {
-        query.extend(
-            args.given(flag)
-                .then(|| (key, args.number(flag).to_string())),
-        );
+    for (key, number) in [("tailLines", args.tail), ("sinceSeconds", args.since)] {
+        query.extend(number.map(|number| (key, number.to_string())));
     }
-    query.extend(
-        args.on("timestamps")
-            .then(|| ("timestamps", "true".to_owned())),
-    );
+    if args.timestamps {
+        query.push(("timestamps", "true".to_owned()));
+    }
     let asked = Asked {
-        container: args.text("container"),
+        container: args.container.filled(),
         query,
     };
     output::stream(|out| {
         let printer = Printer::new(out);
-        if args.on("follow") {
+        if args.follow {
             follow(&client, &namespace, &selector, &asked, printer)
         } else {
             print(&client, &namespace, &selector, &asked, printer)
@@ -79,13 +144,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
 }
 
 /// Runs `get pod`: prints the names of plugin pods, one per line.
-pub(crate) fn get(args: Args) -> Result<()> {
-    let (_, args) = args.subcommand();
-    let client = cluster::client(args)?;
-    let labels = names::plugin_selector(args.text("plugin"));
+pub(crate) fn get(args: &GetArgs) -> Result<()> {
+    let GetPart::Pod(args) = &args.part;
+    let client = args.cluster.client()?;
+    let labels = names::plugin_selector(args.plugin.filled());
     let pods = client.list(
         &Resource::PODS,
-        &cluster::namespace_of_run(args)?,
+        &find_namespace(&args.cluster, &args.namespace)?,
         &Selector::labels(labels),
     )?;
     let rows = pods.iter().map(|pod| {
@@ -104,7 +169,7 @@ pub(crate) fn get(args: Args) -> Result<()> {
     });
     let rows: Vec<_> = rows.filter(|row| !row[0].is_empty()).collect();
     output::print_rows(
-        args,
+        args.form,
         ["name", "namespace", "plugin", "node", "phase"],
         &rows,
     );
@@ -287,7 +352,7 @@ fn read_along(
                 );
             }
         }
-        if !attempts.again(heard != before) {
+        if !attempts.wait_to_retry(heard != before) {
             return;
         }
     }

@@ -6,8 +6,9 @@ use std::io::IsTerminal as _;
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-use super::flag::{Args, invalid};
-use super::run_args::RunArgs;
+use super::flag::invalid;
+use super::run_flags::PreflightFlags;
+use super::run_plan::RunRequest;
 use crate::deploy::{self, CHECKS, Plan, Preflight};
 use base::small;
 
@@ -17,7 +18,7 @@ const MAX_MANIFEST_BYTES: u64 = 64 << 20;
 /// The objects to create, and the namespace of their run: those of a given manifest, else of a
 /// plan.
 pub(super) fn objects(
-    request: RunArgs,
+    request: RunRequest,
     given: Option<Vec<Value>>,
     adjust: impl FnOnce(&mut Plan) -> Result<()>,
 ) -> Result<(Vec<Value>, String)> {
@@ -33,8 +34,8 @@ pub(super) fn objects(
 }
 
 /// The manifest of `--file`.
-pub(super) fn read_given(args: Args) -> Result<Option<Vec<Value>>> {
-    let Some(file) = args.text("file") else {
+pub(super) fn read_given(file: Option<&str>) -> Result<Option<Vec<Value>>> {
+    let Some(file) = file else {
         return Ok(None);
     };
     if file == "-" && std::io::stdin().is_terminal() {
@@ -72,17 +73,17 @@ fn file_name(file: &str) -> &str {
 }
 
 /// The checks that `--skip-preflight` disables.
-pub(super) fn skipped(args: Args) -> Result<Vec<&'static str>> {
-    const ID: &str = "skip-preflight";
-    let mut words: Vec<_> = args
-        .all(ID)
+pub(super) fn skipped(flags: &PreflightFlags) -> Result<Vec<&'static str>> {
+    let mut words: Vec<_> = flags
+        .skip_preflight
+        .iter()
         .map(|word| word.trim().to_lowercase())
         .collect();
     words.retain(|word| !word.is_empty());
     let is_known = |word: &str| CHECKS.contains(&word) || ["true", "false", "*"].contains(&word);
     if let Some(word) = words.iter().find(|word| !is_known(word)) {
         return Err(invalid(
-            ID,
+            "skip-preflight",
             word,
             &format!("it must be one of {}", CHECKS.join(", ")),
         ));
@@ -96,7 +97,8 @@ pub(super) fn skipped(args: Args) -> Result<Vec<&'static str>> {
 
 /// The checks before anything is created.
 pub(super) fn checks<'a>(
-    args: Args<'a>,
+    flags: &'a PreflightFlags,
+    pull_secret: Option<&'a str>,
     objects: &[Value],
     namespace: &'a str,
     skip: &'a [&'a str],
@@ -104,11 +106,11 @@ pub(super) fn checks<'a>(
     Preflight {
         namespace,
         makes_namespace: deploy::makes_namespace(objects, namespace),
-        dns_namespace: args.word("dns-namespace"),
-        dns_labels: args.all("dns-pod-labels").map(str::to_owned).collect(),
-        pull_secret: args.text("image-pull-secret"),
-        references: deploy::references(objects, namespace),
+        dns_namespace: &flags.dns_namespace,
+        dns_labels: flags.dns_pod_labels.clone(),
+        pull_secret,
         nodes: deploy::chosen_nodes(objects),
+        references: deploy::references(objects, namespace),
         skip,
     }
 }

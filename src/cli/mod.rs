@@ -8,17 +8,18 @@ use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use base::{logger, sys, visible};
 use model::names::VERSION;
 use model::verdict::code_after_error;
 
+mod arguments;
 mod cluster;
 mod flag;
 mod output;
-mod run_args;
-mod table;
+mod run_flags;
+mod run_plan;
 mod usage;
 
 mod afterwards;
@@ -31,6 +32,7 @@ mod doctor;
 mod e2e;
 #[cfg(target_os = "linux")]
 mod gather;
+mod gather_flags;
 mod generate;
 mod images;
 mod load;
@@ -45,12 +47,13 @@ mod status;
 mod version;
 mod wait;
 
-use flag::{Args, Error, usage_error};
+use arguments::{Arguments, Subcommand};
+use flag::{Error, usage_error};
 
 #[cfg(not(target_os = "linux"))]
 mod gather {
     /// Reports that the command needs Linux, which every node runs.
-    pub(super) fn run(_: super::Args) -> anyhow::Result<()> {
+    pub(super) fn run(_: &super::gather_flags::GatherArgs) -> anyhow::Result<()> {
         anyhow::bail!(
             "`sonobuoy gather` reads `/proc`, `/sys` and the journal of a Linux node; this \
              machine runs {}",
@@ -67,7 +70,7 @@ const OWN_PATHS: [&str; 2] = ["/sonobuoy", "/sonobuoy.exe"];
 
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
-    table::shown()
+    arguments::shown()
 }
 
 /// Runs the program with its arguments, the first being its name.
@@ -88,23 +91,29 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         output::line(format!("sonobuoy {VERSION}"));
         return end(Ok(0), &[]);
     }
-    let table = table::parsed();
+    let table = arguments::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
     let is_old = args
         .iter()
         .any(|arg| arg.to_string_lossy().starts_with(OLD_VERSION));
-    match table.try_get_matches_from(ordered) {
-        Ok(matches) => {
-            let args = Args(&matches);
-            logger::init(if args.on("debug") {
+    match table
+        .try_get_matches_from(ordered)
+        .and_then(arguments::typed)
+    {
+        Ok(arguments) => {
+            let is_debug = arguments.global.debug;
+            logger::init(if is_debug {
                 "debug"
             } else {
-                args.word("level")
+                arguments.global.level
             });
             if is_old {
                 log::warn!("{OLD_VERSION} is an old name; use --kubernetes-version");
             }
-            end(obey(args, &path), &path)
+            if is_debug {
+                log::warn!("--debug is an old name; use --level=debug");
+            }
+            end(dispatch(arguments), &path)
         }
         Err(error) => {
             let mut levels = args
@@ -135,7 +144,7 @@ fn without_own_path(mut args: Vec<OsString>) -> Vec<OsString> {
 
 /// Prints the help of a command.
 fn help(path: &[String]) -> Result<()> {
-    match table::command_at(path) {
+    match arguments::command_at(path) {
         Ok(mut command) => {
             output::print(&command.render_help().to_string());
             Ok(())
@@ -155,61 +164,49 @@ fn help(path: &[String]) -> Result<()> {
 }
 
 /// Runs the command; returns the exit code.
-fn obey(args: Args, path: &[String]) -> Result<u8> {
-    if args.on("debug") {
-        log::warn!("--debug is an old name; use --level=debug");
-    }
-    let (name, args) = args.subcommand();
-    if clusters::are_chosen(args) {
-        return clusters::run(args, name);
-    }
-    let run: fn(Args) -> Result<()> = match name {
+fn dispatch(arguments: Arguments) -> Result<u8> {
+    let level = arguments.global.level;
+    let ended = match arguments.command {
         // These choose their exit code.
-        "aggregator" => return containers::aggregator(args),
-        "certify" => return certify::run(args),
-        "doctor" => return doctor::run(args),
-        "results" => return results::run(args),
-        "retrieve" => return retrieve::run(args),
-        "run" => return run::run(args),
-        "status" => return status::run(args),
-        "wait" => return wait::run(args),
+        Subcommand::Aggregator(args) => return containers::aggregator(&args),
+        Subcommand::Certify(args) => return certify::run(&args),
+        Subcommand::Doctor(args) => return doctor::dispatch(*args, level),
+        Subcommand::Results(args) => return results::run(&args),
+        Subcommand::Retrieve(args) => return retrieve::dispatch(args),
+        Subcommand::Run(args) => return run::dispatch(*args, level),
+        Subcommand::Status(args) => return status::dispatch(args),
+        Subcommand::Wait(args) => return wait::dispatch(*args, level),
+        Subcommand::Delete(args) => return delete::dispatch(args),
         // These cannot fail.
-        "completion" => {
-            completion::run(args);
+        Subcommand::Completion(args) => {
+            completion::run(&args);
             return Ok(0);
         }
-        "modes" => {
-            e2e::modes(args);
+        Subcommand::Modes(args) => {
+            e2e::modes(&args);
             return Ok(0);
         }
-        "version" => {
-            version::run(args);
+        Subcommand::Version(args) => {
+            version::run(&args);
             return Ok(0);
         }
         // The others succeed or fail.
-        "delete" => delete::run,
-        "e2e" => e2e::run,
-        "gather" => gather::run,
-        "gen" => generate::run,
-        "get" => logs::get,
-        "help" => help_of,
-        "images" => images::run,
-        "logs" => logs::run,
-        "plugin" => generate::plugin,
-        "post-process" => containers::post_process,
-        "query" => query::run,
-        "schema" => generate::schema,
-        "splat" => containers::splat,
-        "verify" => results::verify,
-        "worker" => containers::worker,
-        _ => bail!("`{}` is unknown", table::name(path)),
+        Subcommand::E2e(args) => e2e::run(&args),
+        Subcommand::Gather(args) => gather::run(&args),
+        Subcommand::Gen(args) => generate::run(&args, level),
+        Subcommand::Get(args) => logs::get(&args),
+        Subcommand::Help(args) => help(&args.command),
+        Subcommand::Images(args) => images::run(&args),
+        Subcommand::Logs(args) => logs::run(&args),
+        Subcommand::Plugin(args) => generate::plugin(&args),
+        Subcommand::PostProcess(args) => containers::post_process(&args),
+        Subcommand::Query(args) => query::run(&args),
+        Subcommand::Schema(args) => generate::schema(&args),
+        Subcommand::Splat(args) => containers::splat(&args),
+        Subcommand::Verify(args) => results::verify(&args),
+        Subcommand::Worker(args) => containers::worker(&args),
     };
-    run(args).map(|()| 0)
-}
-
-/// Runs `help`.
-fn help_of(args: Args) -> Result<()> {
-    help(&args.all("command").map(str::to_owned).collect::<Vec<_>>())
+    ended.map(|()| 0)
 }
 
 /// The exit code of the program. Reports an error, and output that could not be written.
@@ -253,10 +250,10 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
 
 /// The usage of a command below an error in its command line.
 fn usage_of(path: &[String]) -> String {
-    let Ok(mut command) = table::command_at(path) else {
+    let Ok(mut command) = arguments::command_at(path) else {
         return String::new();
     };
-    let (line, name) = (command.render_usage(), table::name(path));
+    let (line, name) = (command.render_usage(), arguments::name(path));
     format!("\n{line}\n\nRun `{name} --help` for all flags.\n\n")
 }
 
@@ -301,7 +298,7 @@ mod tests {
 
     #[test]
     fn command_table_is_consistent() {
-        table::parsed().debug_assert();
+        arguments::parsed().debug_assert();
     }
 
     /// All words in the table, and some others.
@@ -318,7 +315,7 @@ mod tests {
 
     #[test]
     fn parser_never_panics() {
-        let table = table::parsed();
+        let table = arguments::parsed();
         let mut words = Vec::new();
         pool(&table, &mut words);
         words.extend(

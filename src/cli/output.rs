@@ -18,7 +18,6 @@ use std::sync::{Mutex, OnceLock};
 use anyhow::Result;
 use serde_json::Value;
 
-use super::flag::Args;
 use crate::progress_view::{self, Board, ProgressOutput};
 use base::stop::Stop;
 use base::sys::{self, Signal};
@@ -28,8 +27,14 @@ use base::{clock, live, lock, logger, temp};
 use model::verdict::code_after_error;
 use report::markdown_text;
 
-/// Values of `--output`.
-pub(crate) const PROGRESS: &[&str] = &["plain", "board", "json"];
+/// A value of `--output` about progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum ProgressForm {
+    Plain,
+    Board,
+    Json,
+}
+
 /// Modules whose messages repeat the board; they still go to the run's log.
 const TOLD_BY_BOARD: &[&str] = &[
     "sonobuoy_run::aggregator::store",
@@ -175,14 +180,38 @@ pub(crate) fn table<const N: usize>(head: [&str; N], rows: &[[String; N]], right
     rows.iter().map(line).collect()
 }
 
-/// Values of `-o` for a table.
-pub(crate) const FORMS: &[&str] = &["json", "yaml", "wide", "name", "markdown"];
+/// The form of a table, by `-o`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TableForm {
+    Json,
+    Yaml,
+    Wide,
+    Name,
+    Markdown,
+}
+
+/// The form of a table
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct TableFormFlag {
+    /// Form of the output
+    #[arg(short, long, value_name = "WORD")]
+    pub output: Option<TableForm>,
+}
+
+/// The form of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DocumentForm {
+    Json,
+    Yaml,
+}
 
 /// Prints a table in the requested form, by default the first column.
-pub(crate) fn print_rows<const N: usize>(args: Args, head: [&str; N], rows: &[[String; N]]) {
-    print(&in_form(args.text("output"), head, rows, || {
-        first_column(rows)
-    }));
+pub(crate) fn print_rows<const N: usize>(
+    form: TableFormFlag,
+    head: [&str; N],
+    rows: &[[String; N]],
+) {
+    print(&in_form(form.output, head, rows, || first_column(rows)));
 }
 
 fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
@@ -192,20 +221,22 @@ fn first_column<const N: usize>(rows: &[[String; N]]) -> String {
 /// The text of a table in a form of `-o`, else the usual one. `wide` is the table with all columns,
 /// `name` its first column.
 pub(crate) fn in_form<const N: usize>(
-    word: Option<&str>,
+    form: Option<TableForm>,
     head: [&str; N],
     rows: &[[String; N]],
     usual: impl FnOnce() -> String,
 ) -> String {
-    let Some(word) = word else { return usual() };
-    match word {
-        "json" | "yaml" => {
-            let object =
-                |row: &[String; N]| -> Value { head.into_iter().zip(row.clone()).collect() };
-            document(word, &rows.iter().map(object).collect())
-        }
-        "name" => first_column(rows),
-        "markdown" => {
+    let objects = || -> Value {
+        rows.iter()
+            .map(|row| head.into_iter().zip(row.clone()).collect::<Value>())
+            .collect()
+    };
+    match form {
+        None => usual(),
+        Some(TableForm::Json) => document(DocumentForm::Json, &objects()),
+        Some(TableForm::Yaml) => document(DocumentForm::Yaml, &objects()),
+        Some(TableForm::Name) => first_column(rows),
+        Some(TableForm::Markdown) => {
             let cells = rows
                 .iter()
                 .map(|row| row.each_ref().map(|cell| markdown_text(cell)));
@@ -216,16 +247,15 @@ pub(crate) fn in_form<const N: usize>(
                 .map(|cells| format!("| {} |\n", cells.join(" | ")))
                 .collect()
         }
-        _ => table(head, rows, false),
+        Some(TableForm::Wide) => table(head, rows, false),
     }
 }
 
 /// A document as JSON or YAML.
-pub(crate) fn document(word: &str, value: &Value) -> String {
-    if word == "yaml" {
-        yaml::write(value) + "\n"
-    } else {
-        format!("{value:#}\n")
+pub(crate) fn document(form: DocumentForm, value: &Value) -> String {
+    match form {
+        DocumentForm::Yaml => yaml::write(value) + "\n",
+        DocumentForm::Json => format!("{value:#}\n"),
     }
 }
 
@@ -311,45 +341,39 @@ impl Write for StdoutStream {
 }
 
 /// The output of `--output`; `None` without it. A board that cannot be drawn becomes lines.
-fn asked_for(args: Args) -> Option<ProgressOutput> {
-    match args.word("output") {
-        "board" if progress_view::possible() => Some(ProgressOutput::Board),
-        "board" => {
+fn possible(form: Option<ProgressForm>) -> Option<ProgressOutput> {
+    Some(match form? {
+        ProgressForm::Board if progress_view::possible() => ProgressOutput::Board,
+        ProgressForm::Board => {
             log::warn!("--output board needs a terminal; there is a line for each change instead");
-            Some(ProgressOutput::Plain)
+            ProgressOutput::Plain
         }
-        "json" => Some(ProgressOutput::Json),
-        "plain" => Some(ProgressOutput::Plain),
-        _ => None,
-    }
+        ProgressForm::Json => ProgressOutput::Json,
+        ProgressForm::Plain => ProgressOutput::Plain,
+    })
 }
 
 /// The requested output, else a board on a terminal; `None` for the original's lines.
-pub(crate) fn or_original(args: Args) -> Option<ProgressOutput> {
-    let watched = || io::stdout().is_terminal() && progress_view::possible();
-    asked_for(args).or_else(|| watched().then_some(ProgressOutput::Board))
+pub(crate) fn or_original(form: Option<ProgressForm>) -> Option<ProgressOutput> {
+    let is_watched = || io::stdout().is_terminal() && progress_view::possible();
+    possible(form).or_else(|| is_watched().then_some(ProgressOutput::Board))
 }
 
 /// The requested output, else a board if one can be drawn; lines go to the log.
-pub(crate) fn or_log(args: Args) -> ProgressOutput {
-    match asked_for(args) {
+pub(crate) fn or_log(form: Option<ProgressForm>) -> ProgressOutput {
+    match possible(form) {
         Some(ProgressOutput::Plain) => ProgressOutput::Log,
         None if progress_view::possible() => ProgressOutput::Board,
-        asked => asked.unwrap_or(ProgressOutput::Log),
+        output => output.unwrap_or(ProgressOutput::Log),
     }
 }
 
 /// A board if one can be drawn and is not declined, else only heartbeats: for short operations.
-pub(crate) fn or_quiet(args: Args) -> ProgressOutput {
-    match or_log(args) {
+pub(crate) fn or_quiet(form: Option<ProgressForm>) -> ProgressOutput {
+    match or_log(form) {
         ProgressOutput::Board => ProgressOutput::Board,
         _ => ProgressOutput::Quiet,
     }
-}
-
-/// Whether standard output carries only events.
-pub(crate) fn is_json(args: Args) -> bool {
-    args.word("output") == "json"
 }
 
 /// Reports the archive to programs; `path` is its location.

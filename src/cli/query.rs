@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use super::flag::Args;
-use super::{cluster, output, run_args};
+use super::cluster::ClusterFlags;
+use super::flag::Filled as _;
+use super::output;
+use super::run_flags::{RedactionFlags, read_configuration};
 use base::Joined as _;
 use base::at::At as _;
 use base::json::json;
@@ -17,20 +19,40 @@ use base::sys;
 use model::{config, layout};
 use run::query::{self, FailedQuery, Query, Redactor};
 
+/// Take a snapshot of the cluster
+#[derive(clap::Args)]
+pub(crate) struct QueryArgs {
+    /// Run configuration (JSON) that selects what to record
+    #[arg(long, value_name = "FILE")]
+    config: Option<String>,
+    #[arg(
+        short,
+        long,
+        value_name = "DIR",
+        help = "Folder to write into [default: a new one here]"
+    )]
+    output: Option<String>,
+    #[command(flatten)]
+    redaction: RedactionFlags,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<()> {
-    let mut config = run_args::configuration(args)?;
+pub(crate) fn run(args: &QueryArgs) -> Result<()> {
+    let mut config = read_configuration(args.config.filled())?;
     if config.uuid.is_empty() {
         config.uuid = config::new_uuid();
     }
-    run_args::redaction(args, &mut config)?;
+    args.redaction.apply(&mut config.redaction)?;
     let redactor = Redactor::new(&config.redaction)?;
     sys::create_private_files();
     let stop = output::stop_on_signal()?;
     let burst = u32::try_from(config.burst).unwrap_or(u32::MAX);
-    let client = cluster::client(args)?.under(&stop).rate(config.qps, burst);
+    let client = args.cluster.client()?.under(&stop).rate(config.qps, burst);
 
-    let named = [args.word("output"), &config.query_dir, &config.uuid];
+    let output = args.output.filled().unwrap_or_default();
+    let named = [output, &config.query_dir, &config.uuid];
     let folder = PathBuf::from(named.into_iter().find(|dir| !dir.is_empty()).unwrap_or("."));
     forget(&folder)?;
     let query = Query {

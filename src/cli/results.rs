@@ -6,30 +6,225 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{annotate, ending, is_annotated, limit, look};
-use super::flag::{Args, usage_error};
+use super::afterwards::{ColorChoice, VerdictFlags, annotate, ending};
+use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
+use super::flag::{Filled as _, usage_error, words};
 use super::retrieve::{fetch, interrupted_transfer, unpack};
-use super::{cluster, containers, output};
+use super::usage::examples;
+use super::{containers, output};
 use crate::remote::{Retrieval, seal};
 use base::{near, temp};
+use clap::builder::TypedValueParser as _;
 use model::layout;
-use model::verdict::{Exit, FailOn};
+use model::verdict::{Exit, FailOn, Limit};
 use report::{
     self, Depth, Diff, FactTables, Look, Many, Objects, OpenedArchive, Report, TextOutput, View,
     ViewMode, write_json,
 };
 
-/// The value of `--facts` for all facts, not only those in tables.
-const ALL: &str = "all";
+/// Report on an archive
+#[derive(clap::Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = examples(&[
+        ("Report on the newest archive in this folder", "sonobuoy results latest"),
+        ("A page to open in a browser", "sonobuoy results latest --format html"),
+        ("Report on the run in the cluster", "sonobuoy results --from-cluster"),
+        ("Compare two runs", "sonobuoy results diff before.tar.gz after.tar.gz"),
+    ])
+)]
+pub(crate) struct ResultsArgs {
+    #[command(subcommand)]
+    command: Option<ResultsCommand>,
+    /// Archive, unpacked folder, folder of archives, `latest`, or - for stdin; several give a table
+    #[arg(
+        id = "archive",
+        value_name = "ARCHIVE",
+        required_unless_present_any = ["from_cluster", "live"]
+    )]
+    archives: Vec<String>,
+    /// Fetch the archive of the run in the cluster, and report on it
+    #[arg(long, conflicts_with = "archive")]
+    from_cluster: bool,
+    /// Report on the results that an unfinished run in the cluster has so far
+    #[arg(long, conflicts_with_all = ["archive", "from_cluster"])]
+    live: bool,
+    /// With --from-cluster and --live: namespace of the run
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    credentials: CredentialsFlag,
+    /// Only this plugin; `sonobuoy` is the health of the cluster
+    #[arg(short, long, value_name = "NAME")]
+    plugin: Option<String>,
+    #[arg(
+        short,
+        long,
+        value_name = "WORD",
+        help = "How much to print; on a terminal, the default is summary [default: report]"
+    )]
+    mode: Option<ResultsMode>,
+    /// Only this item of the tree, such as a node
+    #[arg(short, long, value_name = "NAME")]
+    node: Option<String>,
+    /// With --mode=detailed: no file names before lines
+    #[arg(short, long)]
+    skip_prefix: bool,
+    /// What nodes are made of, reach and log, a row for each; with `all`, every fact that differs
+    #[arg(
+        long,
+        value_name = "WORD",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "nodes"
+    )]
+    facts: Option<FactChoice>,
+    /// What to print: text, json, junit, an html page, or markdown; csv of facts; openmetrics for
+    /// monitoring
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value_t = ResultsFormat::Text
+    )]
+    format: ResultsFormat,
+    #[command(flatten)]
+    color: ColorFlag,
+    #[command(flatten)]
+    verdict: VerdictFlags,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+}
+
+#[derive(clap::Subcommand)]
+enum ResultsCommand {
+    Diff(DiffArgs),
+}
+
+/// Colours of the text report
+#[derive(Clone, Copy, clap::Args)]
+struct ColorFlag {
+    /// Whether the text report has colours
+    #[arg(long, value_name = "WORD", value_enum, default_value_t = ColorChoice::Auto)]
+    color: ColorChoice,
+}
+
+/// How much of an archive to print.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ResultsMode {
+    Summary,
+    Report,
+    Detailed,
+    Dump,
+    Readable,
+}
+
+/// Which facts to print.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum FactChoice {
+    Nodes,
+    All,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum ResultsFormat {
+    Text,
+    Json,
+    Yaml,
+    Junit,
+    Html,
+    Markdown,
+    Csv,
+    #[value(name = "openmetrics")]
+    OpenMetrics,
+}
+
+impl ResultsFormat {
+    fn name(self) -> String {
+        let value = clap::ValueEnum::to_possible_value(&self);
+        value.map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// What changed between two archives
+#[derive(clap::Args)]
+struct DiffArgs {
+    /// The earlier archive, as for `results`
+    #[arg(value_name = "BEFORE")]
+    before: String,
+    /// The later archive
+    #[arg(value_name = "AFTER")]
+    after: String,
+    /// Only this plugin
+    #[arg(short, long, value_name = "NAME")]
+    plugin: Option<String>,
+    /// What to print: text, json, junit, or an html page
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value_t = DiffFormat::Text
+    )]
+    format: DiffFormat,
+    #[command(flatten)]
+    color: ColorFlag,
+    /// Exit with 3 (newly failed, flaky) or 4 (newly unknown, vanished) when something became this
+    /// bad or worse
+    #[arg(
+        long,
+        value_name = "WORD",
+        default_value = "never",
+        value_parser = words(&FAIL_ON_CHANGES).map(FailOn::parse)
+    )]
+    fail_on: FailOn,
+}
+
+/// The words of `--fail-on` of `results diff`.
+const FAIL_ON_CHANGES: [&str; 6] = [
+    "failed",
+    "unknown",
+    "incomplete",
+    "vanished",
+    "flaky",
+    "never",
+];
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum DiffFormat {
+    Text,
+    Json,
+    Junit,
+    Html,
+}
+
+/// Check the seal of an archive; needs no cluster
+#[derive(clap::Args)]
+pub(crate) struct VerifyArgs {
+    /// Archive with its seal beside it
+    #[arg(value_name = "ARCHIVE")]
+    archive: String,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Certificate of the run's authority (PEM) [default: the one that `run` has kept]"
+    )]
+    authority: Option<String>,
+    /// Check only size and digest, without the signature
+    #[arg(long)]
+    digest_only: bool,
+}
 
 /// Runs `results`.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    if let ("diff", args) = args.subcommand() {
-        check_names(args)?;
+pub(crate) fn run(args: &ResultsArgs) -> Result<u8> {
+    if let Some(ResultsCommand::Diff(args)) = &args.command {
+        check_names([&args.before, &args.after])?;
         return diff(args);
     }
-    check_names(args)?;
-    if let Some(word) = args.all("archive").next()
+    check_names(&args.archives)?;
+    if let Some(word) = args.archives.first()
         && !Path::new(word).exists()
         && !near::near(word, ["diff"]).is_empty()
     {
@@ -37,16 +232,18 @@ pub(crate) fn run(args: Args) -> Result<u8> {
             "archive `{word}` does not exist; did you mean `results diff`?"
         )));
     }
-    let fetched = (args.on("from-cluster") || args.on("live"))
+    let fetched = (args.from_cluster || args.live)
         .then(|| from_cluster(args))
         .transpose()?;
     let archives: Vec<&str> = args
-        .all("archive")
-        .chain(fetched.iter().map(|(_, path)| path.as_str()))
+        .archives
+        .iter()
+        .chain(fetched.iter().map(|(_, path)| path))
+        .map(String::as_str)
         .collect();
     let is_sealed = are_seals_right(&archives);
     let ended = match archives[..] {
-        [archive] if args.word("format") != "openmetrics" || args.text("facts").is_some() => {
+        [archive] if args.format != ResultsFormat::OpenMetrics || args.facts.is_some() => {
             let mut out = output::buffered(is_for_people(args));
             let result = show(args, archive, &mut out);
             // Flush the output before reporting an error.
@@ -59,11 +256,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 }
 
 /// Rejects empty names of archives, which would mean the current folder.
-pub(super) fn check_names(args: Args) -> Result<()> {
-    if ["archive", "before", "after"]
-        .into_iter()
-        .any(|id| args.all(id).any(str::is_empty))
-    {
+pub(super) fn check_names<'a>(archives: impl IntoIterator<Item = &'a String>) -> Result<()> {
+    if archives.into_iter().any(String::is_empty) {
         return Err(usage_error(
             "the name of an archive is empty: is a variable unset?",
         ));
@@ -95,10 +289,15 @@ fn end_report(exit: Option<Exit>, is_sealed: bool) -> u8 {
 }
 
 /// The archive of the run in the cluster, or its results so far, in a temporary folder.
-fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
+fn from_cluster(args: &ResultsArgs) -> Result<(temp::Folder, String)> {
     let stop = output::stop_on_signal()?;
-    let (namespace, client, service) = cluster::to_run(args, &stop)?;
-    if let (Some(word), None) = (args.text("node"), args.text("namespace")) {
+    let access = RunAccess {
+        cluster: &args.cluster,
+        namespace: args.namespace.as_deref(),
+        credentials: args.credentials.credentials.as_deref(),
+    };
+    let (namespace, client, service) = access.connect(&stop)?;
+    if let (Some(word), None) = (args.node.filled(), args.namespace.filled()) {
         log::info!(
             "looking in namespace `{namespace}`: `-n {word}` of `results` names a node, \
              `--namespace` a namespace"
@@ -108,12 +307,12 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     let retrieval = Retrieval {
         client: client.as_ref(),
         service: service.as_ref(),
-        partial: args.on("live"),
+        partial: args.live,
         keep_seal: false,
         ..Retrieval::new(&namespace, &folder)
     };
     let paths =
-        fetch(args, &retrieval, &stop).map_err(|failure| match output::is_interrupted() {
+        fetch(None, &retrieval, &stop).map_err(|failure| match output::is_interrupted() {
             true => interrupted_transfer(failure),
             false => failure.into_error(),
         })?;
@@ -121,7 +320,7 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
     output::exit_on_signal()?;
     // A persistent claim holds the archives of all runs.
     let newest = report::newest(&paths).context("the run has no archive yet")?;
-    if !args.on("live") {
+    if !args.live {
         return Ok((folder, newest.display().to_string()));
     }
     let unpacked = folder.join("live");
@@ -134,51 +333,51 @@ fn from_cluster(args: Args) -> Result<(temp::Folder, String)> {
 }
 
 /// Whether to print the text report: requested, or by default on a terminal.
-fn is_for_people(args: Args) -> bool {
-    let is_default = !args.given("mode") && std::io::stdout().is_terminal();
-    args.word("format") == "text"
-        && args.text("facts").is_none()
-        && (is_default || args.word("mode") == "summary")
+fn is_for_people(args: &ResultsArgs) -> bool {
+    let is_default = args.mode.is_none() && std::io::stdout().is_terminal();
+    args.format == ResultsFormat::Text
+        && args.facts.is_none()
+        && (is_default || args.mode == Some(ResultsMode::Summary))
 }
 
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
-fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
-    let (plugin, node) = (args.text("plugin"), args.text("node"));
-    let format = args.word("format");
-    if let Some(word) = args.text("facts") {
-        let depth = if word == ALL {
+fn show(args: &ResultsArgs, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
+    let (plugin, node) = (args.plugin.filled(), args.node.filled());
+    let format = args.format;
+    if let Some(choice) = args.facts {
+        let depth = if choice == FactChoice::All {
             Depth::Page
         } else {
             Depth::Nodes
         };
         write_facts(
             &OpenedArchive::open(name, None, depth)?.facts.only(plugin),
-            format,
-            look(args),
+            facts_format(format)?,
+            args.color.color.look(),
             out,
         )?;
         return Ok(None);
     }
-    let as_original = format == "text" && !is_for_people(args);
+    let as_original = format == ResultsFormat::Text && !is_for_people(args);
     // An unfinished run has no list of its plugins yet.
-    let unfinished = args.on("live") && !Path::new(name).join(layout::INFO).exists();
+    let unfinished = args.live && !Path::new(name).join(layout::INFO).exists();
     let depth = match format {
-        "text" if as_original && !unfinished => Depth::Trees,
-        "html" => Depth::Page,
+        ResultsFormat::Text if as_original && !unfinished => Depth::Trees,
+        ResultsFormat::Html => Depth::Page,
         _ => Depth::Tests,
     };
     let archive = OpenedArchive::open(name, plugin, depth)?;
     if as_original {
-        let mode = match args.word("mode") {
-            "detailed" => ViewMode::Detailed,
-            "dump" => ViewMode::Dump,
-            "readable" => ViewMode::Readable,
-            _ => ViewMode::Report,
+        let mode = match args.mode {
+            Some(ResultsMode::Detailed) => ViewMode::Detailed,
+            Some(ResultsMode::Dump) => ViewMode::Dump,
+            Some(ResultsMode::Readable) => ViewMode::Readable,
+            Some(ResultsMode::Summary | ResultsMode::Report) | None => ViewMode::Report,
         };
         let view = View {
             mode,
             node,
-            skip_prefix: args.on("skip-prefix"),
+            skip_prefix: args.skip_prefix,
         };
         let exit = judge_original(args, name, &archive);
         view.show(&archive, &archive.plugins, out)?;
@@ -195,29 +394,33 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
     {
         bail!("{}: {error}", report::known_nodes(&archive)?);
     }
-    if is_annotated(args) || !["html", "junit"].contains(&format) {
+    let annotations = args.verdict.annotations;
+    if annotations.is_on() || !matches!(format, ResultsFormat::Html | ResultsFormat::Junit) {
         report.explain()?;
-        annotate(args, &report);
+        annotate(annotations, &report);
     }
-    let exit = report.exit(limit(args));
+    let exit = report.exit(args.verdict.limit());
     match format {
-        "html" => report::write_html(&report, None, out)?,
-        "junit" => report::write_junit(&report, out)?,
-        "text" => {
-            if args.on("from-cluster") {
+        ResultsFormat::Html => report::write_html(&report, None, out)?,
+        ResultsFormat::Junit => report::write_junit(&report, out)?,
+        ResultsFormat::Text => {
+            if args.from_cluster {
                 // Its file is temporary.
                 report.archive = "--from-cluster";
             }
             TextOutput {
-                look: look(args),
+                look: args.color.color.look(),
                 out,
             }
             .report(&report)?;
         }
-        "json" => write_json(&report, out)?,
-        "yaml" => write!(out, "{}", yaml::write(&serde_json::to_value(&report)?))?,
-        "markdown" => report::write_markdown(&report, out)?,
-        format => return Err(usage_error(format!("--format {format} needs --facts"))),
+        ResultsFormat::Json => write_json(&report, out)?,
+        ResultsFormat::Yaml => write!(out, "{}", yaml::write(&serde_json::to_value(&report)?))?,
+        ResultsFormat::Markdown => report::write_markdown(&report, out)?,
+        ResultsFormat::Csv | ResultsFormat::OpenMetrics => {
+            let name = format.name();
+            return Err(usage_error(format!("--format {name} needs --facts")));
+        }
     }
     out.flush()?;
     Ok(exit)
@@ -225,55 +428,78 @@ fn show(args: Args, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
 
 /// The exit code of `--fail-on`, with its reason, of an archive that is shown as the original does;
 /// annotates the archive.
-fn judge_original(args: Args, name: &str, archive: &OpenedArchive) -> Result<Option<Exit>> {
-    let annotated = is_annotated(args);
-    if !limit(args).judges() && !annotated {
+fn judge_original(args: &ResultsArgs, name: &str, archive: &OpenedArchive) -> Result<Option<Exit>> {
+    let annotated = args.verdict.annotations.is_on();
+    if !args.verdict.limit().judges() && !annotated {
         return Ok(None);
     }
     // What the original shows does not depend on where it is shown.
     let deeper = (annotated && name != "-")
-        .then(|| OpenedArchive::open(name, args.text("plugin"), Depth::Tests))
+        .then(|| OpenedArchive::open(name, args.plugin.filled(), Depth::Tests))
         .transpose()?;
-    let mut report = Report::read(deeper.as_ref().unwrap_or(archive), args.text("node"))?;
+    let mut report = Report::read(deeper.as_ref().unwrap_or(archive), args.node.filled())?;
     if annotated {
         report.explain()?;
-        annotate(args, &report);
+        annotate(args.verdict.annotations, &report);
     }
-    Ok(report.exit(limit(args)))
+    Ok(report.exit(args.verdict.limit()))
+}
+
+/// The form of a table of facts.
+#[derive(Clone, Copy)]
+pub(super) enum FactsFormat {
+    Text,
+    Json,
+    Csv,
+}
+
+fn facts_format(format: ResultsFormat) -> Result<FactsFormat> {
+    match format {
+        ResultsFormat::Text => Ok(FactsFormat::Text),
+        ResultsFormat::Json => Ok(FactsFormat::Json),
+        ResultsFormat::Csv => Ok(FactsFormat::Csv),
+        _ => Err(usage_error(format!(
+            "facts are shown as text, json or csv, not {}",
+            format.name()
+        ))),
+    }
 }
 
 /// Prints facts as a table, CSV or JSON.
 pub(super) fn write_facts(
     facts: &FactTables,
-    format: &str,
+    format: FactsFormat,
     look: Look,
     out: &mut dyn Write,
 ) -> Result<()> {
     match format {
-        "json" => Ok(writeln!(out, "{:#}", facts.json()?)?),
-        "csv" => facts.write_csv(out),
-        "text" | "table" => facts.write_text(&mut TextOutput { look, out }),
-        other => Err(usage_error(format!(
-            "facts are shown as text, json or csv, not {other}"
-        ))),
+        FactsFormat::Json => Ok(writeln!(out, "{:#}", facts.json()?)?),
+        FactsFormat::Csv => facts.write_csv(out),
+        FactsFormat::Text => facts.write_text(&mut TextOutput { look, out }),
     }
+}
+
+/// The part of an archive to read among several.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Part<'a> {
+    plugin: Option<&'a str>,
+    node: Option<&'a str>,
 }
 
 /// Adds an archive to others; returns the worst exit code with its reason.
 pub(super) fn add(
-    args: Args,
     many: &mut Many,
     archive: &str,
+    part: Part<'_>,
     cluster: Option<&str>,
+    limit: Limit,
     worst: Option<Exit>,
 ) -> Result<Option<Exit>> {
     let mut add = || {
-        // Other commands have a flag of that name, too.
-        let only = |id| args.text(id).filter(|_| cluster.is_none());
-        let opened = OpenedArchive::open(archive, only("plugin"), Depth::Nodes)?;
-        let mut report = Report::read(&opened, only("node"))?;
+        let opened = OpenedArchive::open(archive, part.plugin, Depth::Nodes)?;
+        let mut report = Report::read(&opened, part.node)?;
         many.add(&mut report, cluster)?;
-        anyhow::Ok(report.exit(limit(args)))
+        anyhow::Ok(report.exit(limit))
     };
     let ended = add().with_context(|| format!("could not process archive: {archive}"))?;
     let name = cluster.unwrap_or(archive);
@@ -285,33 +511,35 @@ pub(super) fn add(
 }
 
 /// Shows several archives side by side; returns the worst exit code with its reason.
-fn many(args: Args, archives: &[&str]) -> Result<Option<Exit>> {
+fn many(args: &ResultsArgs, archives: &[&str]) -> Result<Option<Exit>> {
+    let part = Part {
+        plugin: args.plugin.filled(),
+        node: args.node.filled(),
+    };
     let mut many = Many::default();
     let mut worst = None;
     for archive in archives {
-        worst = add(args, &mut many, archive, None, worst)?;
+        worst = add(&mut many, archive, part, None, args.verdict.limit(), worst)?;
     }
     let mut out = output::buffered(false);
-    match args.word("format") {
-        "json" => writeln!(out, "{:#}", many.json())?,
-        "text" => many.write_text(&mut TextOutput {
-            look: look(args),
+    match args.format {
+        ResultsFormat::Json => writeln!(out, "{:#}", many.json())?,
+        ResultsFormat::Text => many.write_text(&mut TextOutput {
+            look: args.color.color.look(),
             out: &mut out,
         })?,
-        "openmetrics" => out.write_all(many.metrics().as_bytes())?,
-        "junit" => report::write_many_junit(&many, &mut out)?,
-        "html" => {
-            let opened = OpenedArchive::open(many.newest(), args.text("plugin"), Depth::Page)?;
-            report::write_html(
-                &Report::read(&opened, args.text("node"))?,
-                Some(&many),
-                &mut out,
-            )?;
+        ResultsFormat::OpenMetrics => out.write_all(many.metrics().as_bytes())?,
+        ResultsFormat::Junit => report::write_many_junit(&many, &mut out)?,
+        ResultsFormat::Html => {
+            let opened = OpenedArchive::open(many.newest(), part.plugin, Depth::Page)?;
+            let report = Report::read(&opened, part.node)?;
+            report::write_html(&report, Some(&many), &mut out)?;
         }
-        format => {
+        ResultsFormat::Yaml | ResultsFormat::Markdown | ResultsFormat::Csv => {
             return Err(usage_error(format!(
                 "several archives are shown side by side: --format must be text, json, junit, \
-                 html or openmetrics, not {format}"
+                 html or openmetrics, not {}",
+                args.format.name()
             )));
         }
     }
@@ -320,10 +548,9 @@ fn many(args: Args, archives: &[&str]) -> Result<Option<Exit>> {
 }
 
 /// `sonobuoy results diff`.
-fn diff(args: Args) -> Result<u8> {
-    let plugin = args.text("plugin");
-    let open = |name: &str| {
-        let archive = args.text(name).context("two archives are needed")?;
+fn diff(args: &DiffArgs) -> Result<u8> {
+    let plugin = args.plugin.filled();
+    let open = |archive: &str| {
         let opened = OpenedArchive::open(archive, None, Depth::Nodes);
         let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
         // A plugin may be in only one of them.
@@ -332,8 +559,8 @@ fn diff(args: Args) -> Result<u8> {
             .retain(|name| plugin.is_none_or(|only| only == name));
         anyhow::Ok(opened)
     };
-    let is_sealed = are_seals_right(&[args.word("before"), args.word("after")]);
-    let (before, after) = (open("before")?, open("after")?);
+    let is_sealed = are_seals_right(&[&args.before, &args.after]);
+    let (before, after) = (open(&args.before)?, open(&args.after)?);
     let tests = !before.plugins.is_empty() || !after.plugins.is_empty();
     if let Some(plugin) = plugin {
         ensure!(
@@ -346,16 +573,15 @@ fn diff(args: Args) -> Result<u8> {
     if plugin.is_none() {
         diff.objects = Objects::between(&before.source, &after.source)?;
     }
-    let format = args.word("format");
-    let mut out = output::buffered(format == "text");
-    match format {
-        "json" => write_json(&diff.json(), &mut out)?,
-        "html" => report::write_diff_html(&diff, &mut out)?,
-        "junit" => report::write_diff_junit(&diff, &mut out)?,
-        _ => {
+    let mut out = output::buffered(args.format == DiffFormat::Text);
+    match args.format {
+        DiffFormat::Json => write_json(&diff.json(), &mut out)?,
+        DiffFormat::Html => report::write_diff_html(&diff, &mut out)?,
+        DiffFormat::Junit => report::write_diff_junit(&diff, &mut out)?,
+        DiffFormat::Text => {
             if tests || diff.objects.is_none() {
                 diff.write_text(&mut TextOutput {
-                    look: look(args),
+                    look: args.color.color.look(),
                     out: &mut out,
                 })?;
             }
@@ -369,24 +595,21 @@ fn diff(args: Args) -> Result<u8> {
         }
     }
     out.flush()?;
-    Ok(end_report(
-        diff.exit(FailOn::parse(args.word("fail-on"))),
-        is_sealed,
-    ))
+    Ok(end_report(diff.exit(args.fail_on), is_sealed))
 }
 
 /// Runs `verify`.
-pub(crate) fn verify(args: Args) -> Result<()> {
-    check_names(args)?;
-    let archive = report::locate(args.word("archive"))?;
+pub(crate) fn verify(args: &VerifyArgs) -> Result<()> {
+    check_names([&args.archive])?;
+    let archive = report::locate(&args.archive)?;
     let archive = Path::new(&archive);
     ensure!(
         !archive.is_dir(),
         "`{}` is an unpacked archive; only the packed one is sealed",
         archive.display()
     );
-    let digest_only = args.on("digest-only");
-    let checked = seal::check_file(archive, args.text("authority").map(Path::new), digest_only)?;
+    let digest_only = args.digest_only;
+    let checked = seal::check_file(archive, args.authority.filled().map(Path::new), digest_only)?;
     let statement = &checked.statement;
     let own = archive.file_name().unwrap_or_default().to_string_lossy();
     let renamed = if own == statement.name {

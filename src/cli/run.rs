@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::afterwards::{Afterwards, upload};
-use super::cluster::{self, credentials};
-use super::flag::{Args, usage_error};
+use super::afterwards::{Afterwards, AfterwardsFlags, check_upload};
+use super::clusters::{self, ClustersFlags, Fleet};
+use super::flag::{Filled as _, usage_error, within};
 use super::manifest::{checks, objects, read_given, skipped};
-use super::run_args::{Purpose, RunArgs};
-use super::wait::{DAY, StartedRun, Wait, conclude};
-use super::{doctor, load, local, output, table};
+use super::run_flags::{NodeFlags, ProgressFlags, RbacMode, RunFlags, StatusServiceKind};
+use super::run_plan::{Purpose, RunRequest};
+use super::usage::examples;
+use super::wait::{self, DAY, StartedRun, Wait, WaitArgs, conclude};
+use super::{doctor, load, local, output};
 use crate::deploy;
 use crate::remote::seal::Authorities;
 use crate::remote::service::{self, Service};
@@ -21,37 +23,239 @@ use kube::{Client, Object as _};
 use model::names;
 use model::plugin::focus::CERTIFIED;
 
+/// Run plugins, in a cluster or on this machine
+#[derive(clap::Args)]
+#[command(after_help = examples(&[
+    (
+        "Try a plugin on this machine",
+        "sonobuoy run --local -p disk.yaml --local-nodes 3",
+    ),
+    (
+        "One conformance test, to see whether it works",
+        "sonobuoy run --wait --mode quick",
+    ),
+    (
+        "Everything a pipeline needs",
+        "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown",
+    ),
+    (
+        "Events for another program",
+        "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json",
+    ),
+]))]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub run: RunFlags,
+    #[command(flatten)]
+    pub progress: ProgressFlags,
+    #[command(flatten)]
+    pub clusters: ClustersFlags,
+    #[command(flatten)]
+    pub nodes: NodeFlags,
+    #[command(flatten)]
+    pub afterwards: AfterwardsFlags,
+    #[command(flatten)]
+    pub before: BeforeRunFlags,
+    #[command(flatten)]
+    pub local: LocalFlags,
+}
+
+/// What happens before the objects are created
+#[derive(Clone, clap::Args)]
+pub(crate) struct BeforeRunFlags {
+    /// Create nothing: print the objects, or have the server validate each; client without a value
+    #[arg(
+        long,
+        value_name = "WORD",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "client",
+        value_enum,
+        default_value_t = DryRun::None,
+        help_heading = "Cluster"
+    )]
+    pub dry_run: DryRun,
+    #[command(flatten)]
+    pub load: LoadFlags,
+    /// First check whether the cluster is fit for the run
+    #[arg(long, help_heading = "Cluster")]
+    pub doctor: bool,
+}
+
+/// Who reads the objects instead of creating them.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum DryRun {
+    None,
+    Client,
+    Server,
+}
+
+/// How Sonobuoy's image gets into the nodes
+#[derive(Clone, clap::Args)]
+pub(crate) struct LoadFlags {
+    /// First load Sonobuoy's image into the nodes, through kind, k3d, minikube or, with
+    /// --load-with, a privileged pod per node; without a value, the archive next to this program
+    /// or in `target`
+    #[arg(
+        long,
+        value_name = "ARCHIVE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = load::DEFAULT_ARCHIVE,
+        help_heading = "Images"
+    )]
+    pub load: Option<String>,
+    /// With --load: image with a shell for the privileged pods that load Sonobuoy's, best by its
+    /// digest; required unless the cluster is one of kind, k3d or minikube
+    #[arg(long, value_name = "IMAGE", help_heading = "Images")]
+    pub load_with: Option<String>,
+}
+
+/// A run on this machine
+#[derive(Clone, clap::Args)]
+#[command(next_help_heading = "On this machine")]
+pub(crate) struct LocalFlags {
+    /// Run the plugins' commands on this machine, without a cluster
+    #[arg(long)]
+    pub local: bool,
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = within::<usize>(1..=1_000),
+        help = "With --local: how many nodes a DaemonSet plugin sees [default: 1]"
+    )]
+    pub local_nodes: Option<usize>,
+}
+
+impl BeforeRunFlags {
+    /// Whether the run has roles; objects that are only printed ask no cluster.
+    pub(crate) fn rbac_mode(&self, flags: &RunFlags) -> RbacMode {
+        match flags.run.rbac.rbac {
+            RbacMode::Detect if self.dry_run == DryRun::Client => RbacMode::Enable,
+            mode => mode,
+        }
+    }
+}
+
+impl RunArgs {
+    /// The run in several clusters, if several are named.
+    pub(crate) fn fleet(&self) -> Option<Fleet<'_>> {
+        let mut fleet = Fleet::new(
+            "run",
+            &self.clusters,
+            &self.run.cluster,
+            self.run.access().namespace,
+        )?;
+        fleet.refuse_streams(&self.run.run);
+        fleet.refuse("--local", self.local.local);
+        fleet.refuse("--certify", self.afterwards.certify.is_some());
+        fleet.progress = self.progress.output;
+        fleet.has_events = self.has_events();
+        let retrieve = self.afterwards.retrieve.filled();
+        fleet.folder = retrieve;
+        if self.has_report() {
+            let resumed = self.run.e2e.resume.filled();
+            fleet.reports = Some(&self.afterwards);
+            fleet.folder = resumed.or(retrieve);
+            fleet.resumes = resumed.is_some();
+        }
+        Some(fleet)
+    }
+
+    /// Whether several clusters need one report.
+    fn has_report(&self) -> bool {
+        let is_requested = self.afterwards.asks_for_report() || self.run.e2e.resume.is_some();
+        is_requested && self.before.dry_run == DryRun::None
+    }
+
+    /// Whether the process of one of several clusters reports events.
+    fn has_events(&self) -> bool {
+        let waits = !self.run.waiting.wait.is_zero() || self.afterwards.delete;
+        (waits || self.has_report()) && self.before.dry_run == DryRun::None
+    }
+
+    /// The arguments for one of several clusters, whose results are reported as a whole.
+    pub(crate) fn narrowed(self) -> Self {
+        let Some(folder) = self.clusters.one_folder().map(str::to_owned) else {
+            return self;
+        };
+        let (has_report, has_events) = (self.has_report(), self.has_events());
+        Self {
+            run: self.run.narrowed(),
+            progress: match has_events {
+                true => self.progress.narrowed(),
+                false => self.progress,
+            },
+            clusters: self.clusters.narrowed(),
+            afterwards: self
+                .afterwards
+                .narrowed(Some(folder).filter(|_| has_report)),
+            ..self
+        }
+    }
+}
+
+/// Runs the command in one cluster or in several.
+pub(crate) fn dispatch(args: RunArgs, level: &str) -> Result<u8> {
+    if let Some(fleet) = args.fleet() {
+        return clusters::run(&fleet);
+    }
+    let only_waits = args.clusters.only_waits();
+    let args = args.narrowed();
+    if only_waits {
+        return wait::run(&WaitArgs::for_run(args), level);
+    }
+    run(&args, level)
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    if args.text("certify").and(args.text("product")).is_some() && args.word("mode") != CERTIFIED {
+pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
+    let flags = &args.run;
+    let certifies = args.afterwards.certify.filled().is_some();
+    let names_product = args.afterwards.product.filled().is_some();
+    if certifies && names_product && !flags.is_certified() {
         return Err(usage_error(format!(
             "--certify: certification requires `--mode {CERTIFIED}`"
         )));
     }
-    let is_local = args.on("local");
-    if is_local {
+    let nodes = Some(&args.nodes);
+    if args.local.local {
         // Whether `e2e` is among the plugins is known once they are read.
-        check_local(args, true)?;
-        return local::run(args, RunArgs::new(args, Purpose::Local)?);
+        local::check_flags(args, true)?;
+        return local::run(args, RunRequest::new(Purpose::Local, flags, nodes, level)?);
     }
-    let request = RunArgs::new(args, Purpose::Run)?;
+    let rbac = args.before.rbac_mode(flags);
+    let request = RunRequest::new(Purpose::Run, flags, nodes, level)?.with_rbac(rbac);
     warn_of_idle_flags(args);
+    let file = flags.run.file.filled();
     // The holder of the archive sends it.
-    let by_aggregator = args.text("retrieve").or(args.text("file")).is_none();
-    let url = upload(args, by_aggregator)?;
-    let afterwards = Afterwards::asked(args, url.filter(|_| !by_aggregator))?;
+    let by_aggregator = args.afterwards.retrieve.filled().or(file).is_none();
+    let url = check_upload(args.afterwards.upload.filled(), by_aggregator)?;
+    let afterwards = Afterwards::prepare(
+        &args.afterwards,
+        args.progress.output,
+        url.filter(|_| !by_aggregator),
+        flags.images.kit.filled(),
+        || rbac.has_rbac(&flags.cluster),
+    )?;
     // Steps after the run imply waiting for it.
     let default = if afterwards.is_asked() {
         DAY
     } else {
         Duration::ZERO
     };
-    let wait = Wait::asked(args, default, request.per_test()?);
-    let skip = skipped(args)?;
-    let given = read_given(args)?;
+    let wait = Wait::requested(
+        &flags.waiting,
+        &args.progress,
+        default,
+        request.per_test(args.progress.estimate.estimate_from.filled())?,
+    );
+    let skip = skipped(&flags.preflight)?;
+    let given = read_given(file)?;
     let image = request.config.worker_image.clone();
-    let service = service(args, given.is_some())?;
-    let credentials = credentials(args);
+    let service = status_service(flags.run.status_service, given.is_some())?;
+    let access = flags.access();
+    let credentials = access.credentials_file();
     let streamed = credentials.as_os_str() == service::STREAM;
     let mut file = match &service {
         Some(_) if !streamed => Some(service::reserve(&credentials)?),
@@ -70,14 +274,15 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         plan.notes()?.iter().for_each(|note| log::warn!("{note}"));
         Ok(())
     })?;
-    let dry = args.word("dry-run");
-    if dry == "client" {
+    let dry_run = args.before.dry_run;
+    if dry_run == DryRun::Client {
         output::data(&format!("{}\n", deploy::to_yaml(&objects)));
         return Ok(0);
     }
-    let client = cluster::client(args)?;
-    let checks = checks(args, &objects, &namespace, &skip);
-    if args.on("doctor") {
+    let client = flags.cluster.client()?;
+    let pull_secret = flags.images.image_pull_secret.filled();
+    let checks = checks(&flags.preflight, pull_secret, &objects, &namespace, &skip);
+    if args.before.doctor {
         doctor::examine_before(&client, &objects, &checks)?;
     } else if let Some((last, others)) = checks.failures(&client).split_last() {
         log::error!("Preflight checks failed");
@@ -87,11 +292,12 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         let bindings = deploy::foreign_bindings(&client, &objects, &namespace);
         bindings.iter().for_each(|binding| log::warn!("{binding}"));
     }
-    if args.given("load") {
-        load::load_image(args, &client, &image)?;
+    if args.before.load.load.is_some() {
+        load::load_image(&args.before.load, &flags.cluster, &client, &image)?;
     }
-    deploy::apply(&client, &objects, &namespace, dry == "server")?;
-    if dry == "server" {
+    let is_server_dry_run = dry_run == DryRun::Server;
+    deploy::apply(&client, &objects, &namespace, is_server_dry_run)?;
+    if is_server_dry_run {
         for object in &objects {
             let (kind, name) = (object["kind"].text().to_lowercase(), object.name());
             output::line(format!("{kind}/{name} created (server dry run)"));
@@ -160,7 +366,7 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     let service = if streamed {
         None
     } else {
-        cluster::service(args, Some(&namespace), true)?
+        access.service(Some(&namespace), true)?
     };
     let code = afterwards.run(
         Some(&client),
@@ -173,62 +379,39 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 }
 
 /// The requested status service.
-fn service(args: Args, given: bool) -> Result<Option<Service>> {
-    match args.word("status-service") {
-        "none" => Ok(None),
-        _ if given => {
-            bail!(
-                "--status-service adds to a generated manifest, but the manifest of --file is \
-                 used as it is"
-            )
-        }
-        kind => Service::new(kind).map(Some),
+fn status_service(kind: StatusServiceKind, has_manifest: bool) -> Result<Option<Service>> {
+    let Some(service_type) = kind.service_type() else {
+        return Ok(None);
+    };
+    if has_manifest {
+        bail!(
+            "--status-service adds to a generated manifest, but the manifest of --file is used as \
+             it is"
+        )
     }
-}
-
-/// Rejects flags that a run on this machine would ignore; some take effect only with the plugin
-/// `e2e`.
-pub(super) fn check_local(args: Args, has_e2e: bool) -> Result<()> {
-    let ignored = table::ignored_locally(args, has_e2e);
-    if !ignored.is_empty() {
-        return Err(usage_error(format!(
-            "--local runs the plugins on this machine, where {} would do nothing; leave out \
-             --local, or {}",
-            ignored.join(" and "),
-            if ignored.len() == 1 {
-                "that flag"
-            } else {
-                "those flags"
-            }
-        )));
-    }
-    Ok(())
+    Service::new(service_type).map(Some)
 }
 
 /// Warns of flags that have no effect in combination with others.
-fn warn_of_idle_flags(args: Args) {
-    let named = |flags: &[&str]| -> Vec<String> {
-        flags
-            .iter()
-            .filter(|flag| args.given(flag))
-            .map(|flag| format!("--{flag}"))
-            .collect()
-    };
-    if args.given("local-nodes") {
+fn warn_of_idle_flags(args: &RunArgs) {
+    if args.local.local_nodes.is_some() {
         log::warn!("--local-nodes does nothing without --local");
     }
-    let waits = [
-        "wait",
-        "retrieve",
-        "junit",
-        "html",
-        "certify",
-        "delete",
-        "fail-on",
-        "min-success",
-    ];
-    let idle = named(&["output", "wait-output"]);
-    let waits = !named(&waits).is_empty() || args.given("upload") && args.given("file");
+    let (waiting, after) = (&args.run.waiting, &args.afterwards);
+    let uploads_itself = after.upload.is_some() && args.run.run.file.is_some();
+    let waits = !waiting.wait.is_zero()
+        || after.asks_for_report()
+        || after.certify.is_some()
+        || after.delete
+        || after.verdict.min_success.is_some()
+        || uploads_itself;
+    let idle: Vec<&str> = [
+        ("--output", args.progress.output.is_some()),
+        ("--wait-output", waiting.wait_output.is_some()),
+    ]
+    .into_iter()
+    .filter_map(|(flag, is_given)| is_given.then_some(flag))
+    .collect();
     if !waits && !idle.is_empty() {
         log::warn!(
             "nothing is waited for without --wait: {} does nothing",

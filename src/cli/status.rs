@@ -6,8 +6,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use anyhow::{Result, bail};
 
-use super::flag::{Args, interrupted, usage_error};
-use super::{cluster, output, run_args};
+use super::cluster::{ClusterFlags, CredentialsFlag, NamespaceFlag, RunAccess};
+use super::clusters::{self, ClustersFlags, Fleet, Printed};
+use super::flag::{Filled as _, interrupted, usage_error};
+use super::output::{self, DocumentForm, ProgressForm, TableForm};
+use super::run_flags::EstimateFlag;
+use super::run_plan;
+use super::usage::examples;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;
@@ -27,28 +32,164 @@ const MAX_NOTE: usize = 440;
 /// Maximum nodes to name for one message.
 const MAX_PLACES: usize = 3;
 
+/// Show the status of a run
+#[derive(clap::Args)]
+#[command(after_help = examples(&[
+    ("Watch a run until it is over", "sonobuoy status --watch"),
+    ("Print the whole status once", "sonobuoy status --json"),
+]))]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    namespace: NamespaceFlag,
+    /// Show one line for each plugin and node
+    #[arg(long)]
+    show_all: bool,
+    /// Print the status document as JSON
+    #[arg(long)]
+    json: bool,
+    /// Show every node; with --json, also of a run whose status exceeds the size of an annotation
+    #[arg(long)]
+    all: bool,
+    /// Keep showing changes until the run is over
+    #[arg(short, long)]
+    watch: bool,
+    /// Form of the status; with --watch, how to show progress: plain, board or json
+    #[arg(short, long, value_name = "WORD")]
+    output: Option<StatusOutput>,
+    #[command(flatten)]
+    estimate: EstimateFlag,
+    #[command(flatten)]
+    credentials: CredentialsFlag,
+    #[command(flatten)]
+    cluster: ClusterFlags,
+    #[command(flatten)]
+    clusters: ClustersFlags,
+}
+
+/// The values of `-o`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum StatusOutput {
+    Json,
+    Yaml,
+    Wide,
+    Name,
+    Markdown,
+    Plain,
+    Board,
+}
+
+impl StatusOutput {
+    /// The form of the progress, if it is one.
+    fn progress(self) -> Option<ProgressForm> {
+        match self {
+            Self::Json => Some(ProgressForm::Json),
+            Self::Plain => Some(ProgressForm::Plain),
+            Self::Board => Some(ProgressForm::Board),
+            Self::Yaml | Self::Wide | Self::Name | Self::Markdown => None,
+        }
+    }
+
+    /// The form of the status, if it is one.
+    fn table(self) -> Option<TableForm> {
+        match self {
+            Self::Json => Some(TableForm::Json),
+            Self::Yaml => Some(TableForm::Yaml),
+            Self::Wide => Some(TableForm::Wide),
+            Self::Name => Some(TableForm::Name),
+            Self::Markdown => Some(TableForm::Markdown),
+            Self::Plain | Self::Board => None,
+        }
+    }
+}
+
+impl StatusArgs {
+    /// The form of the status; `None` for the original's table.
+    fn form(&self) -> Option<TableForm> {
+        let form = self.output.filter(|_| !self.watch);
+        if let Some(form) = form.and_then(StatusOutput::table) {
+            return Some(form);
+        }
+        match (self.show_all, self.json, self.all) {
+            (false, true, _) => Some(TableForm::Json),
+            (true, ..) | (_, _, true) => Some(TableForm::Wide),
+            (false, false, false) => None,
+        }
+    }
+
+    fn progress(&self) -> Option<ProgressForm> {
+        self.output.and_then(StatusOutput::progress)
+    }
+
+    /// The status of several clusters, if several are named.
+    pub(crate) fn fleet(&self) -> Option<Fleet<'_>> {
+        let mut fleet = Fleet::new(
+            "status",
+            &self.clusters,
+            &self.cluster,
+            self.namespace.namespace.as_deref(),
+        )?;
+        fleet.refuse_stream("--credentials -", &self.credentials.credentials);
+        fleet.has_events = self.watch;
+        fleet.is_quiet = !self.watch;
+        fleet.progress = self.progress();
+        fleet.printed = match self.output.and_then(StatusOutput::table) {
+            _ if self.json => Printed::Documents(DocumentForm::Json),
+            Some(TableForm::Json) => Printed::Documents(DocumentForm::Json),
+            Some(TableForm::Yaml) => Printed::Documents(DocumentForm::Yaml),
+            form => Printed::Status(form),
+        };
+        Some(fleet)
+    }
+
+    /// The arguments for one of several clusters, whose status is reported as a whole.
+    pub(crate) fn narrowed(self) -> Self {
+        if !self.clusters.is_one_of_several() {
+            return self;
+        }
+        Self {
+            output: Some(StatusOutput::Json),
+            clusters: self.clusters.narrowed(),
+            ..self
+        }
+    }
+}
+
+/// Runs `status` in one cluster or in several.
+pub(crate) fn dispatch(args: StatusArgs) -> Result<u8> {
+    if let Some(fleet) = args.fleet() {
+        return clusters::run(&fleet);
+    }
+    run(&args.narrowed())
+}
+
 /// Runs `status`.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    let (watched, word) = (args.on("watch"), args.text("output"));
-    if let Some(word) = word.filter(|word| watched && !output::PROGRESS.contains(word)) {
-        let words = output::PROGRESS.join(", ");
+fn run(args: &StatusArgs) -> Result<u8> {
+    let watched = args.watch;
+    if let Some(output) = args.output
+        && watched
+        && output.progress().is_none()
+    {
+        let word = clap::ValueEnum::to_possible_value(&output);
+        let word = word
+            .as_ref()
+            .map_or("", clap::builder::PossibleValue::get_name);
         return Err(usage_error(format!(
-            "-o {word}: with --watch it must be one of {words}"
+            "-o {word}: with --watch it must be one of plain, board, json"
         )));
     }
-    let form = match word {
-        Some(word) if !watched && !["plain", "board"].contains(&word) => word,
-        _ if args.on("json") && !args.on("show-all") => "json",
-        _ if args.on("show-all") || args.on("all") => "wide",
-        _ => "",
+    let form = args.form();
+    let access = RunAccess {
+        cluster: &args.cluster,
+        namespace: args.namespace.namespace.as_deref(),
+        credentials: args.credentials.credentials.as_deref(),
     };
-    let (namespace, service) = &cluster::run_of(args, || cluster::namespace_of_run(args))?;
-    let source = cluster::source(args, service.as_ref(), watched, &Stop::new())?;
+    let (namespace, service) = &access.run_of(|| access.find_namespace())?;
+    let source = access.source(service.as_ref(), watched, &Stop::new())?;
     // A missing run is an error, also with `--watch`.
     let mut state = source.read(namespace)?;
     if let (RunState::Told(run), Some(client)) = (&mut state, source.cluster())
         && run.truncated
-        && args.on("all")
+        && args.all
     {
         *run = status::Run {
             started: run.started,
@@ -58,8 +199,10 @@ pub(crate) fn run(args: Args) -> Result<u8> {
     if watched {
         output::stop_on_interrupt(source.stop())?;
         let per_test = args
-            .text("estimate-from")
-            .map(|archive| run_args::per_test(archive, &|_| true));
+            .estimate
+            .estimate_from
+            .filled()
+            .map(|archive| run_plan::per_test(archive, &|_| true));
         let about = About {
             title: format!("run in namespace {namespace}"),
             hint: "Ctrl-C ends the watch, not the run".into(),
@@ -68,8 +211,8 @@ pub(crate) fn run(args: Args) -> Result<u8> {
         };
         let shown =
             |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
-        return match output::or_original(args) {
-            Some(output) if form != "json" => {
+        return match output::or_original(args.progress()) {
+            Some(output) if form != Some(TableForm::Json) => {
                 output::with_board(output, |board| shown(Some(board)))
             }
             _ => shown(None),
@@ -91,14 +234,16 @@ pub(crate) fn run(args: Args) -> Result<u8> {
 }
 
 /// The state in a form of `-o`, by default the table and sentences of the original.
-pub(super) fn text(form: &str, state: &RunState) -> String {
+pub(super) fn text(form: Option<TableForm>, state: &RunState) -> String {
     match (form, state) {
-        ("json", _) => format!("{}\n", json::line(&state.document())),
-        ("yaml", _) => output::document(form, &json!(state.document())),
-        ("name" | "markdown", RunState::Told(run)) => {
-            output::in_form(Some(form), HEAD, &rows(run), String::new)
+        (Some(TableForm::Json), _) => format!("{}\n", json::line(&state.document())),
+        (Some(TableForm::Yaml), _) => {
+            output::document(DocumentForm::Yaml, &json!(state.document()))
         }
-        (_, RunState::Told(run)) => whole(run, form == "wide"),
+        (Some(TableForm::Name | TableForm::Markdown), RunState::Told(run)) => {
+            output::in_form(form, HEAD, &rows(run), String::new)
+        }
+        (_, RunState::Told(run)) => whole(run, form == Some(TableForm::Wide)),
         (
             _,
             RunState::Silent {
@@ -128,7 +273,7 @@ fn code(state: &RunState) -> u8 {
 
 /// What has become known about a run since the last look: on a board, as documents, or as lines.
 pub(super) struct News<'a> {
-    form: &'a str,
+    form: Option<TableForm>,
     pub(super) board: Option<&'a Board>,
     about: About,
     pub(super) printed: HashSet<String>,
@@ -136,7 +281,7 @@ pub(super) struct News<'a> {
 }
 
 impl<'a> News<'a> {
-    pub(super) fn new(form: &'a str, board: Option<&'a Board>, about: About) -> Self {
+    pub(super) fn new(form: Option<TableForm>, board: Option<&'a Board>, about: About) -> Self {
         Self {
             form,
             board,
@@ -153,7 +298,7 @@ impl<'a> News<'a> {
             return String::new();
         }
         let text = text();
-        if self.form != "json" {
+        if self.form != Some(TableForm::Json) {
             let keys = match state {
                 RunState::Told(run) => trouble_keys(run),
                 _ => HashMap::new(),
@@ -195,9 +340,10 @@ fn scene(state: &RunState, about: &About) -> Scene {
 /// Shows every change until the run is over.
 fn watch(source: &StatusSource, namespace: &str, mut news: News<'_>) -> Result<u8> {
     let mut last = None;
+    let form = news.form;
     source.follow(namespace, |state| {
         let Some(state) = state else { return true };
-        let new = news.of(&state, || text(news.form, &state));
+        let new = news.of(&state, || text(form, &state));
         output::print(&new);
         let over = state.is_over() || state == RunState::Absent;
         last = Some(state);

@@ -11,8 +11,9 @@ use std::path::Path;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
+use super::arguments::{self, name};
 use super::flag::usage_error;
-use super::table::{self, name};
+use base::Joined as _;
 use base::near::{self, asked};
 use model::plugin::builtin;
 
@@ -47,6 +48,14 @@ const COMMANDS: &[(&str, &str)] = &[
     ("images rm", "images delete"),
     ("gen manifest", "gen"),
 ];
+
+/// Examples below the help of a command: what each does, and the command line.
+pub(crate) fn examples(rows: &[(&str, &str)]) -> String {
+    let rows = rows
+        .iter()
+        .map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
+    format!("Examples:\n{}", rows.joined("\n"))
+}
 
 /// The hint for a version that is requested in another way.
 const VERSION: &str = "; `sonobuoy --version` prints the version";
@@ -261,7 +270,7 @@ pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
 
 /// The commands that `word` may mean below `path`; others are given in full.
 pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
-    let table = table::shown();
+    let table = arguments::shown();
     let lower = word.to_lowercase();
     let here = path.iter().fold(&table, |here, part| {
         here.find_subcommand(part).unwrap_or(here)
@@ -340,7 +349,7 @@ fn other_case(flag: &str, path: &[String]) -> String {
 }
 
 fn command_at(path: &[String]) -> Command {
-    table::command_at(path).unwrap_or_default()
+    arguments::command_at(path).unwrap_or_default()
 }
 
 pub(crate) fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {

@@ -6,11 +6,18 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 
-use super::afterwards::{Afterwards, upload};
-use super::flag::{Args, interrupted};
-use super::run_args::{Purpose, RunArgs};
+use super::afterwards::{Afterwards, AfterwardsFlags, check_upload};
+use super::cluster::{ClusterFlags, CredentialsFlag};
+use super::clusters::{self, ClustersFlags, Fleet};
+use super::flag::{Filled as _, Variation, Varied, interrupted, is_of};
+use super::output::{self, TableForm};
+use super::run::RunArgs;
+use super::run_flags::{
+    ConfigFlag, ProgressFlags, RbacFlag, RunFlags, RunNamespaceFlag, WaitOutput, WaitingFlags,
+};
+use super::run_plan::{Purpose, RunRequest};
 use super::status::{News, text};
-use super::{cluster, output};
+use super::usage::examples;
 use crate::deploy;
 use crate::progress_view::{self, About, Board, ProgressOutput};
 use crate::remote::seal::Authorities;
@@ -28,30 +35,148 @@ pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
 /// Silence after which a heartbeat is printed, as the original does at each poll.
 const NEWS_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Wait for a run to end
+#[derive(clap::Args)]
+#[command(after_help = examples(&[
+    ("Wait for a run that was started elsewhere", "sonobuoy wait --wait=2h --retrieve ."),
+    ("Continue a run whose aggregator was lost with its node", "sonobuoy wait --recover"),
+]))]
+pub(crate) struct WaitArgs {
+    #[command(flatten)]
+    run: Varied<RunFlags, OfWait>,
+    #[command(flatten)]
+    progress: ProgressFlags,
+    #[command(flatten)]
+    clusters: ClustersFlags,
+    #[command(flatten)]
+    afterwards: AfterwardsFlags,
+    #[command(flatten, next_help_heading = None)]
+    recovery: RecoveryFlag,
+}
+
+/// The recovery of a run
+#[derive(clap::Args)]
+struct RecoveryFlag {
+    /// Start the aggregator again if its pod or node is lost; needs --results-pvc
+    #[arg(long)]
+    recover: bool,
+}
+
+/// Hides the flags of `run` that are accepted, as in the original, but have no effect on `wait`.
+struct OfWait;
+
+impl Variation for OfWait {
+    fn change(arg: clap::Arg) -> clap::Arg {
+        let has_effect = is_of::<ConfigFlag>(&arg)
+            || is_of::<RunNamespaceFlag>(&arg)
+            || is_of::<RbacFlag>(&arg)
+            || is_of::<CredentialsFlag>(&arg)
+            || is_of::<WaitingFlags>(&arg)
+            || is_of::<ClusterFlags>(&arg);
+        arg.hide(!has_effect)
+    }
+}
+
+impl WaitArgs {
+    /// The wait in one of several clusters for a run that `run` has started.
+    pub(crate) fn for_run(args: RunArgs) -> Self {
+        Self {
+            run: args.run.into(),
+            progress: args.progress,
+            clusters: args.clusters,
+            afterwards: args.afterwards,
+            recovery: RecoveryFlag { recover: false },
+        }
+    }
+
+    /// The wait in several clusters, if several are named.
+    pub(crate) fn fleet(&self) -> Option<Fleet<'_>> {
+        let flags = &self.run.flags;
+        let mut fleet = Fleet::new(
+            "wait",
+            &self.clusters,
+            &flags.cluster,
+            flags.access().namespace,
+        )?;
+        fleet.refuse_streams(&flags.run);
+        fleet.refuse("--certify", self.afterwards.certify.is_some());
+        fleet.progress = self.progress.output;
+        fleet.has_events = true;
+        let retrieve = self.afterwards.retrieve.filled();
+        fleet.folder = retrieve;
+        if self.has_report() {
+            let resumed = flags.e2e.resume.filled();
+            fleet.reports = Some(&self.afterwards);
+            fleet.folder = resumed.or(retrieve);
+            fleet.resumes = resumed.is_some();
+        }
+        Some(fleet)
+    }
+
+    /// Whether several clusters need one report.
+    fn has_report(&self) -> bool {
+        self.afterwards.asks_for_report() || self.run.flags.e2e.resume.is_some()
+    }
+
+    /// The arguments for one of several clusters, whose results are reported as a whole.
+    pub(crate) fn narrowed(self) -> Self {
+        let Some(folder) = self.clusters.one_folder().map(str::to_owned) else {
+            return self;
+        };
+        let has_report = self.has_report();
+        Self {
+            run: self.run.flags.narrowed().into(),
+            progress: self.progress.narrowed(),
+            clusters: self.clusters.narrowed(),
+            afterwards: self
+                .afterwards
+                .narrowed(Some(folder).filter(|_| has_report)),
+            recovery: self.recovery,
+        }
+    }
+}
+
+/// Runs the command in one cluster or in several.
+pub(crate) fn dispatch(args: WaitArgs, level: &str) -> Result<u8> {
+    if let Some(fleet) = args.fleet() {
+        return clusters::run(&fleet);
+    }
+    run(&args.narrowed(), level)
+}
+
 /// Runs the command.
-pub(crate) fn run(args: Args) -> Result<u8> {
-    let request = RunArgs::new(args, Purpose::Print)?;
-    let afterwards = Afterwards::asked(args, upload(args, false)?)?;
+pub(super) fn run(args: &WaitArgs, level: &str) -> Result<u8> {
+    let flags = &args.run.flags;
+    let request = RunRequest::new(Purpose::Print, flags, None, level)?;
+    let afterwards = Afterwards::prepare(
+        &args.afterwards,
+        args.progress.output,
+        check_upload(args.afterwards.upload.filled(), false)?,
+        flags.images.kit.filled(),
+        || flags.run.rbac.rbac.has_rbac(&flags.cluster),
+    )?;
     let stop = Stop::new();
-    let per_test = request.per_test()?;
-    let (namespace, service) = cluster::run_of(args, || Ok(request.config.namespace))?;
-    let source = cluster::source(args, service.as_ref(), true, &stop)?;
+    let per_test = request.per_test(args.progress.estimate.estimate_from.filled())?;
+    let access = flags.access();
+    let (namespace, service) = access.run_of(|| Ok(request.config.namespace))?;
+    let source = access.source(service.as_ref(), true, &stop)?;
     let client = match source.cluster() {
         Some(client) => Some(client.clone()),
         // The status service has the archive; only a deletion needs the cluster.
         None => args
-            .on("delete")
-            .then(|| cluster::client(args))
+            .afterwards
+            .delete
+            .then(|| flags.cluster.client())
             .transpose()?,
     };
-    if args.on("recover") {
+    if args.recovery.recover {
         let Some(client) = source.cluster() else {
             bail!("--recover needs access to the cluster")
         };
         deploy::recover(client, &namespace)?;
     }
     // The original's limit is 0 here, which ends every wait at once.
-    let run = Wait::asked(args, DAY, per_test)
+    let run = Wait::requested(&flags.waiting, &args.progress, DAY, per_test)
         .map(|wait| wait.wait(&source, &namespace))
         .transpose()?;
     let code = afterwards.run(
@@ -83,16 +208,22 @@ pub(crate) struct StartedRun {
 
 impl Wait {
     /// Reads the flags; `None` without a wait. `default` is the limit without the flag.
-    pub(crate) fn asked(args: Args, default: Duration, per_test: Option<Duration>) -> Option<Self> {
-        let limit = Some(args.duration("wait"))
+    pub(crate) fn requested(
+        flags: &WaitingFlags,
+        progress: &ProgressFlags,
+        default: Duration,
+        per_test: Option<Duration>,
+    ) -> Option<Self> {
+        let limit = Some(flags.wait)
             .filter(|limit| !limit.is_zero())
             .unwrap_or(default);
         // The original's spinner is useless in a log; a table is more informative.
         let is_off = sys::variable("SONOBUOY_WAIT_PROGRESS")
             .is_some_and(|on| on.eq_ignore_ascii_case("false"));
-        let prints = args.word("wait-output") == "Progress" && !is_off;
-        let output =
-            output::or_original(args).filter(|output| prints || *output != ProgressOutput::Board);
+        let is_progress = flags.wait_output.unwrap_or(WaitOutput::Progress) == WaitOutput::Progress;
+        let prints = is_progress && !is_off;
+        let output = output::or_original(progress.output)
+            .filter(|output| prints || *output != ProgressOutput::Board);
         (!limit.is_zero()).then_some(Self {
             limit,
             output,
@@ -219,7 +350,7 @@ impl<'a> Follower<'a> {
         Self {
             wait,
             namespace,
-            news: News::new("wide", board, about),
+            news: News::new(Some(TableForm::Wide), board, about),
             latest: None,
             seen: false,
             stuck: None,
@@ -318,7 +449,7 @@ impl<'a> Follower<'a> {
             RunState::Absent => {
                 "Waiting for the aggregator to get tagged with its current status...".into()
             }
-            state => text("wide", state),
+            state => text(Some(TableForm::Wide), state),
         });
         if self.wait.prints {
             output::print(&new);

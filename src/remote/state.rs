@@ -395,9 +395,6 @@ impl Reasons {
                 continue;
             }
             if reason == CRASH_LOOP {
-                // The aggregator ended before it could publish anything.
-                found.stuck = true;
-                found.texts.extend(restarts(pod));
                 continue;
             }
             for state in [waiting, &container["state"]["terminated"]] {
@@ -411,6 +408,11 @@ impl Reasons {
                     ));
                 }
             }
+        }
+        if let Some(restarts) = restarts(pod) {
+            // It ended before it could publish anything, and probably will again.
+            found.stuck = true;
+            found.texts = vec![restarts];
         }
         let is_unexplained = found.texts.is_empty() || delay == Some(&Delay::Unreadable);
         if let Some(delay) = delay.filter(|_| is_unexplained) {
@@ -853,5 +855,33 @@ mod tests {
             }
         ));
         assert!(!unreadable.is_over());
+        let said = unreadable.summary();
+        assert!(
+            said.contains("has changed the annotation") && !said.contains("plugin"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn aggregator_that_ends_before_its_status_is_stuck() {
+        let ended = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": "no API"}});
+        let looping = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}});
+        for (state, last) in [
+            (&looping, &ended),
+            (&json!({"running": {}}), &ended),
+            (&ended, &json!({})),
+        ] {
+            let container =
+                json!({"name": "c", "restartCount": 2, "state": state, "lastState": last});
+            let pod = json!({"metadata": {}, "status": {"phase": "Running", "containerStatuses": [container]}});
+            let state = RunState::of(&pod);
+            assert!(
+                matches!(&state, RunState::Silent { stuck: Some(_), .. })
+                    && state.summary().contains("2 times")
+                    && state.summary().ends_with("exit code 1: no API"),
+                "{}",
+                state.summary()
+            );
+        }
     }
 }

@@ -426,10 +426,15 @@ impl Asker {
     /// Requests a certificate with a key and a request of another implementation; the status code,
     /// the response, and the key.
     pub fn ask(&self, token: &str) -> (u16, String, String) {
+        self.ask_as(&Peer::new(&self.url, &self.authority, None), token)
+    }
+
+    /// Requests it as this peer.
+    pub fn ask_as(&self, peer: &Peer, token: &str) -> (u16, String, String) {
         let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
         let request = rcgen::CertificateParams::new(["another".to_owned()]).unwrap();
         let request = request.serialize_request(&key).unwrap().pem().unwrap();
-        let answer = Peer::new(&self.url, &self.authority, None).say(format!(
+        let answer = peer.say(format!(
             "POST /api/v1/certificate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
              authorization: Bearer {token}\r\n\r\n{request}",
             request.len()

@@ -17,6 +17,8 @@ const HANG: Duration = Duration::from_secs(60);
 pub struct Peer {
     address: String,
     config: Arc<ClientConfig>,
+    /// The last part of the loopback address to connect from.
+    source: Option<u8>,
 }
 
 impl Peer {
@@ -42,12 +44,26 @@ impl Peer {
         Self {
             address: url.trim_start_matches("https://").into(),
             config: Arc::new(config),
+            source: None,
+        }
+    }
+
+    /// The same peer at another address of the loopback network.
+    #[cfg(target_os = "linux")]
+    pub fn at(self, source: u8) -> Self {
+        Self {
+            source: Some(source),
+            ..self
         }
     }
 
     /// A TCP connection without any data sent.
     pub fn plain(&self) -> TcpStream {
-        let socket = TcpStream::connect(&self.address).unwrap();
+        let socket = match self.source {
+            #[cfg(target_os = "linux")]
+            Some(source) => connect_from(source, &self.address),
+            _ => TcpStream::connect(&self.address).unwrap(),
+        };
         socket.set_read_timeout(Some(HANG)).unwrap();
         socket
     }
@@ -64,6 +80,18 @@ impl Peer {
     pub fn say(&self, bytes: impl AsRef<[u8]>) -> String {
         self.connect().say(bytes)
     }
+}
+
+/// Connects from another address of the loopback network.
+#[cfg(target_os = "linux")]
+fn connect_from(source: u8, address: &str) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    use std::net::SocketAddr;
+
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 1, source], 0))).unwrap();
+    connect(&socket, &address.parse::<SocketAddr>().unwrap()).unwrap();
+    TcpStream::from(socket)
 }
 
 /// One connection.

@@ -549,6 +549,8 @@ fn slow_requests_yield_to_waiting_connections() {
                 answer.starts_with("HTTP/1.1 503 ") && answer.contains("\r\nretry-after: 5\r\n"),
                 "{answer}"
             );
+            let reason = "the body arrived too slowly while other connections waited; try again";
+            assert_eq!(answer.lines().last(), Some(reason), "{answer}");
         }
     });
 }

@@ -391,10 +391,10 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
     let crashed = searched()
         .find(|(_, line)| line.contains(LAST_OUTPUT))
         .map(|(at, _)| at);
-    let known = searched()
+    let best_line = searched()
         .find(|(_, line)| remedy(line).is_some())
         .or_else(|| searched().next());
-    let first = crashed.or(known.map(|(at, _)| at)).unwrap_or(0);
+    let first = crashed.or(best_line.map(|(at, _)| at)).unwrap_or(0);
     if let Some(at) = crashed
         && lines[at].ends_with(LAST_OUTPUT)
         && let Some(offset) = crash_line(&lines[at + 1..])
@@ -512,7 +512,7 @@ impl Why {
     /// Formats for display: the outcome, the causes by count, each with its remedy, and the first
     /// event.
     pub fn sentences(&self) -> Vec<String> {
-        let mut told = vec![match self.results {
+        let mut sentences = vec![match self.results {
             1 => "The run failed as a whole: its only result did not arrive.".to_owned(),
             all => format!("The run failed as a whole: none of its {all} results arrived."),
         }];
@@ -525,10 +525,10 @@ impl Why {
                 .remedy
                 .as_ref()
                 .map_or_else(String::new, |remedy| format!(" -> {remedy}"));
-            told.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
+            sentences.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
         }
         if self.causes.len() > MAX_TOLD {
-            told.push(format!(
+            sentences.push(format!(
                 "There are {} more causes.",
                 self.causes.len() - MAX_TOLD
             ));
@@ -536,8 +536,8 @@ impl Why {
         let Event {
             time, plugin, node, ..
         } = &self.first;
-        told.push(format!("It began with {plugin} on {node} at {time}."));
-        told
+        sentences.push(format!("It began with {plugin} on {node} at {time}."));
+        sentences
     }
 }
 

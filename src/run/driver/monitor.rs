@@ -31,7 +31,8 @@ pub(super) enum WatchEvent {
 
 /// Pods whose events are read in one check, so that a large cluster is not flooded with requests.
 const MAX_EVENTS_READ: usize = 8;
-/// Pause between two reads of the events of a pod; it doubles up to [`MAX_EVENTS_PAUSE`].
+/// Pause between the first reads of the events of a pod; then it doubles up to
+/// [`MAX_EVENTS_PAUSE`].
 const FIRST_EVENTS_PAUSE: Duration = Duration::from_secs(5);
 const MAX_EVENTS_PAUSE: Duration = Duration::from_secs(60);
 
@@ -95,7 +96,7 @@ struct PodState {
 struct Start {
     /// What its events say.
     delay: Option<Delay>,
-    /// When they were last read, and how often.
+    /// When a read of them last began, and how often they were read.
     read: Option<SystemTime>,
     reads: u32,
 }
@@ -104,8 +105,8 @@ impl Start {
     /// Whether the events of a pod that does not start should be read: first after the time that
     /// pods usually need, then ever more rarely.
     fn is_due(&self, pod: &Value, now: SystemTime) -> bool {
-        let pause = (FIRST_EVENTS_PAUSE * 2u32.saturating_pow(self.reads.saturating_sub(1)))
-            .min(MAX_EVENTS_PAUSE);
+        let pause = FIRST_EVENTS_PAUSE * 2u32.saturating_pow(self.reads.saturating_sub(3).min(8));
+        let pause = pause.min(MAX_EVENTS_PAUSE);
         is_delayed(pod, now) && self.read.is_none_or(|read| passed(read, pause, now))
     }
 }
@@ -535,7 +536,6 @@ impl Monitor {
         due.sort_by_key(|pod| pod.start.read);
         let read = due.into_iter().take(MAX_EVENTS_READ).filter_map(|pod| {
             pod.start.read = Some(now);
-            pod.start.reads += 1;
             pod.object.clone()
         });
         read.collect()
@@ -548,6 +548,7 @@ impl Monitor {
         let verdict = self.judge_pod(pod, held, delay.as_ref(), now);
         if let Some(state) = self.pods.get_mut(&uid) {
             state.start.delay = delay;
+            state.start.reads += 1;
             state.verdict = verdict;
         }
     }
@@ -1287,6 +1288,54 @@ mod tests {
             &monitor.check(at(300)),
             &["p/a: Can't schedule pod: no cpu"],
         );
+    }
+
+    #[test]
+    fn events_of_a_waiting_pod_are_read_ever_more_rarely() {
+        let mut monitor = once();
+        let mut waiting = pod("u", "n", json!({"phase": "Pending"}));
+        waiting["metadata"]["creationTimestamp"] = json!(clock::rfc3339(at(0)));
+        monitor.see(applied(waiting), at(0));
+        let mut reads = Vec::new();
+        for second in 0..150 {
+            for pod in monitor.delayed_pods(at(second)) {
+                reads.push(second);
+                // The second read fails.
+                if reads.len() != 2 {
+                    monitor.explain_delay(&pod, None, at(second));
+                }
+            }
+        }
+        assert_eq!(reads, [15, 20, 25, 30, 35, 45, 65, 105]);
+        monitor.see(LISTED, at(150));
+        check(&monitor.check(at(150)), &NONE);
+        let pod = monitor.pods["u"].object.clone().unwrap();
+        let delay = Delay::Warning {
+            reason: "FailedMount".into(),
+            message: "m".into(),
+        };
+        monitor.explain_delay(&pod, Some(delay), at(20));
+        check(
+            &monitor.check(at(20)),
+            &["p/global? Pod cannot start: FailedMount: m"],
+        );
+        check(
+            &monitor.check(at(60)),
+            &["p/global: Pod cannot start: FailedMount: m"],
+        );
+    }
+
+    #[test]
+    fn events_of_many_pods_are_read_in_turn() {
+        let names: Vec<_> = (0..20).map(|number| format!("n{number:02}")).collect();
+        let mut monitor = on_nodes(&names.iter().map(String::as_str).collect::<Vec<_>>());
+        for name in &names {
+            let mut waiting = pod(name, name, json!({"phase": "Pending"}));
+            waiting["metadata"]["creationTimestamp"] = json!(clock::rfc3339(at(0)));
+            monitor.see(applied(waiting), at(1));
+        }
+        let read = [15, 16, 17, 18].map(|second| monitor.delayed_pods(at(second)).len());
+        assert_eq!(read, [8, 8, 4, 0]);
     }
 
     #[test]
