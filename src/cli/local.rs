@@ -58,7 +58,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         args,
         definitions
             .iter()
-            .any(|definition| definition.whole() == builtin::E2E),
+            .any(|definition| definition.results_plugin() == builtin::E2E),
     )?;
     let mut local = LocalRun {
         definitions: &definitions,

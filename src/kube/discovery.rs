@@ -72,14 +72,14 @@ impl Discovery {
 impl Client {
     /// Queries all kinds. It is only an error if the server does not answer at all.
     pub fn discover(&self) -> Result<Discovery, Error> {
-        let mut found = Discovery::default();
+        let mut discovery = Discovery::default();
         for root in ["/api", "/apis"] {
             let answer = self.send(&Request::raw(Method::GET, root).header("accept", ACCEPT))?;
             match answer["kind"].as_str() {
-                Some("APIGroupDiscoveryList") => found.read_aggregated(&answer),
+                Some("APIGroupDiscoveryList") => discovery.read_aggregated(&answer),
                 Some("APIVersions") => {
                     for version in answer["versions"].items().filter_map(Value::as_str) {
-                        self.read_plain(&mut found, "", version, true);
+                        self.read_plain(&mut discovery, "", version, true);
                     }
                 }
                 Some("APIGroupList") => {
@@ -88,7 +88,7 @@ impl Client {
                         let preferred = group["preferredVersion"]["version"].text();
                         for version in group["versions"].items() {
                             let version = version["version"].text();
-                            self.read_plain(&mut found, name, version, version == preferred);
+                            self.read_plain(&mut discovery, name, version, version == preferred);
                         }
                     }
                 }
@@ -98,7 +98,7 @@ impl Client {
         if self.stop().stopped() {
             Err(Error::Stopped)
         } else {
-            Ok(found)
+            Ok(discovery)
         }
     }
 

@@ -38,10 +38,10 @@ pub fn running_test(name: &str, since: Option<SystemTime>) -> String {
 /// The running test according to the latest progress, and its start time.
 pub fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime>)> {
     let name = progress.msg.strip_prefix(RUNNING_TEST)?;
-    let told = name
+    let name_and_start = name
         .rsplit_once(SINCE)
         .and_then(|(name, since)| Some((name, clock::parse_rfc3339(since)?)));
-    Some(match told {
+    Some(match name_and_start {
         Some((name, since)) => (name, Some(since)),
         None => (name, clock::parse_rfc3339(&progress.timestamp)),
     })
@@ -171,10 +171,10 @@ fn plain(value: &mut Value) -> serde_json::Result<&mut Map<String, Value>> {
             "{value} stands where an object is needed"
         )));
     };
-    let known = std::mem::take(fields)
+    let entries = std::mem::take(fields)
         .into_iter()
         .filter(|(_, value)| !value.is_null());
-    fields.extend(known.map(|(name, value)| (name.to_ascii_lowercase(), value)));
+    fields.extend(entries.map(|(name, value)| (name.to_ascii_lowercase(), value)));
     Ok(fields)
 }
 

@@ -72,13 +72,13 @@ impl WorkerSettings {
     /// Reads the environment through `lookup`: empty equals unset; all missing variables are
     /// reported at once.
     pub fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let (access, mut missing) = match Access::read(given) {
+        let variable = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let (access, mut missing) = match Access::read(variable) {
             Ok(access) => (access, Vec::new()),
             Err(missing) => (Access::default(), missing),
         };
         let mut needed = |name| {
-            given(name).unwrap_or_else(|| {
+            variable(name).unwrap_or_else(|| {
                 missing.push(name);
                 String::new()
             })
@@ -91,7 +91,7 @@ impl WorkerSettings {
         if !missing.is_empty() {
             bail!("not set in the environment: {}", missing.join(", "));
         }
-        let duration = |name: &str, default| match given(name) {
+        let duration = |name: &str, default| match variable(name) {
             None => default,
             Some(text) => clock::parse_duration(&text).unwrap_or_else(|| {
                 log::warn!("{name}: `{text}` is not a duration like `5s`, using {default:?}");
@@ -102,13 +102,13 @@ impl WorkerSettings {
             access,
             id,
             results: ResultsDir {
-                dir: given(env::RESULTS_DIR)
+                dir: variable(env::RESULTS_DIR)
                     .unwrap_or_else(|| names::RESULTS_DIR.into())
                     .into(),
-                mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
-                anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
+                mount: variable(env::RESULTS_MOUNT).map(PathBuf::from),
+                anywhere: variable(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
             },
-            progress_port: match given(env::PROGRESS_PORT) {
+            progress_port: match variable(env::PROGRESS_PORT) {
                 None => Some(names::PROGRESS_PORT),
                 Some(text) => text.parse().ok().or_else(|| {
                     log::warn!(
@@ -121,7 +121,7 @@ impl WorkerSettings {
             done_delay: duration(env::DONE_FILE_DELAY, DONE_DELAY),
             retry_limit: duration(env::UPLOAD_LIMIT, Retry::default().limit),
             grace: duration(env::SHUTDOWN_GRACE, GRACE),
-            others_ended_file: given(env::OTHERS_ENDED_FILE).map(PathBuf::from),
+            others_ended_file: variable(env::OTHERS_ENDED_FILE).map(PathBuf::from),
         })
     }
 }
@@ -368,12 +368,12 @@ fn probe(url: &str, service: Option<SocketAddr>) -> io::Result<()> {
         .and_then(|(host, text)| Some((host, port(text)?)))
         .unwrap_or((authority, 443));
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let own = (host.trim_matches(['[', ']']), port).to_socket_addrs();
-    let own = match (own, service) {
+    let addresses = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+    let addresses = match (addresses, service) {
         (Err(error), None) => return Err(error),
-        (own, _) => own.into_iter().flatten(),
+        (addresses, _) => addresses.into_iter().flatten(),
     };
-    for address in own.chain(service) {
+    for address in addresses.chain(service) {
         match TcpStream::connect_timeout(&address, PROBE_TIMEOUT) {
             Ok(_) => return Ok(()),
             Err(error) => last = error,
