@@ -746,7 +746,8 @@ fn pending_load_balancer_does_not_delay_a_run() {
     // The run is over before the address is known.
     let (api, _folder, config) = cluster();
     api.controller(move |api, change| {
-        if change.kind == "ADDED" && change.path.ends_with("/services/sonobuoy-status") {
+        // The pod is created after the services.
+        if change.kind == "ADDED" && change.path.ends_with("/pods/sonobuoy") {
             complete(api);
         }
     });
