@@ -5,6 +5,8 @@
 //! on request, and none blocks: unreadable files are listed in `sonobuoy_unread`. Does not know how
 //! results are submitted.
 
+// It reads `/proc`, `/sys` and the journal: on other systems the crate is empty.
+#![cfg(target_os = "linux")]
 #![allow(
     missing_docs,
     rustdoc::private_intra_doc_links,
