@@ -52,6 +52,13 @@ pub(crate) fn showing_switches(command: Command) -> Command {
         .mut_subcommands(showing_switches)
 }
 
+/// The command and all its subcommands with every flag in the help, not only in the long one.
+pub(crate) fn showing_all(command: Command) -> Command {
+    command
+        .mut_args(|arg| arg.hide_short_help(false))
+        .mut_subcommands(showing_all)
+}
+
 /// The name of the value of a switch.
 pub(crate) const BOOL: &str = "BOOL";
 
