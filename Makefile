@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 export SONOBUOY_GIT_SHA ?= $(shell git rev-parse HEAD 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help build check test bench install man docs pictures site static image kit release machines e2e clean
+.PHONY: help build check test bench install man docs pictures site sheet static image kit release machines e2e clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,9 @@ docs: ## docs/commands.md, from the table of commands
 
 pictures: ## the pictures of README.md; needs tmux and chromium
 	./scripts/release/pictures
+
+sheet: ## docs/performance.md, measured in the cluster of KUBECONFIG; ARGS are its flags
+	./scripts/sheet $(ARGS)
 
 site: ## docs as static pages, in target/site/VERSION
 	./scripts/release/site

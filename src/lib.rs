@@ -47,7 +47,7 @@
 //! model/nodes model/suite_log
 //! model/verdict
 //! model/status
-//! model/names model/layout
+//! model/names model/layout model/timings
 //! base/fuzzing
 //! base/fetch
 //! base/dial
@@ -81,6 +81,7 @@
 //! | JUnit, gojson, raw, manual results become one tree | [`run::process`] |
 //! | facts and logs of a node | `gather` |
 //! | how a suite ended according to Ginkgo's log | [`model::suite_log`] |
+//! | how long the parts of a run took | [`model::timings`] |
 //! | what passed, failed or is unknown, and the exit code | [`model::verdict`] |
 //! | causes of failures, and remedies | [`model::remedies`] |
 //! | plugin definitions, built-ins, installed ones | [`model::plugin`] |

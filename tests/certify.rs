@@ -180,6 +180,21 @@ fn every_version_certifies_with_terse_and_verbose_logs() {
     }
 }
 
+/// The option permits retries; the programme judges whether a test was retried.
+#[test]
+fn permitted_retries_that_did_not_happen_are_certified() {
+    certify(
+        ALL,
+        JUNIT,
+        "<properties>",
+        r#"<properties><property name="FlakeAttempts" value="10"/><property name="SuiteSucceeded"
+            value="true"/><property name="SpecialSuiteFailureReason" value=""/>"#,
+    )
+    .stdout_has("2 of 2 conformance tests of v1.33 passed")
+    .stderr_has("as v1.33/<product>/ in a pull request")
+    .run();
+}
+
 #[test]
 fn continued_run_is_not_certified() {
     let run =
@@ -428,6 +443,25 @@ fn defects_are_named_and_no_file_is_written() {
             r#""RandomSeed" value="7""#,
             r#""RandomSeed" value="8""#,
             "their random seeds differ",
+        ),
+        (
+            JUNIT,
+            "<properties>",
+            r#"<properties><property name="SemVerFilter" value=">= 1.36"/>"#,
+            "tests were chosen by versions (SemVerFilter is `>= 1.36`)",
+        ),
+        (
+            JUNIT,
+            "<properties>",
+            r#"<properties><property name="SuiteSucceeded" value="false"/>"#,
+            "states that the suite did not succeed",
+        ),
+        (
+            JUNIT,
+            "<properties>",
+            r#"<properties><property name="SuiteSucceeded" value="false"/><property
+                name="SpecialSuiteFailureReason" value="Suite Timeout Elapsed"/>"#,
+            "the suite ended early, so tests may not have run: Suite Timeout Elapsed",
         ),
         (
             JUNIT,

@@ -971,3 +971,33 @@ fn forty_failures_of_two_tests_are_a_short_diff() {
         ))
         .run();
 }
+
+#[test]
+fn cause_of_a_crashed_program_is_its_exception_in_every_report() {
+    let folder = Folder::new();
+    folder.write("meta/info.json", r#"{"plugins":["p"]}"#);
+    // The program wrote `starting` first, and flushed it last.
+    let error = "it ended; its last output:\nTraceback (most recent call last):\n  \
+                 File \"a.py\", line 3\nKeyError: 'URL'\nstarting";
+    let item = json!({
+        "name": error, "status": "failed", "details": {"error": error},
+        "meta": {"file": "errors/global/error.json"},
+    });
+    let tree = json!({"name": "p", "status": "failed", "items": [item]});
+    folder.write("plugins/p/sonobuoy_results.yaml", tree.to_string());
+    let message = "it ended; its last output: KeyError: 'URL'";
+    let report = |words: &str| results(&folder, words).run_any().stdout;
+    let json: Value = serde_json::from_str(&report("--format json")).unwrap();
+    assert_eq!(json["causes"][0]["cause"], message);
+    assert_eq!(json["plugins"][0]["tests"][0]["message"], message);
+    let junit = report("--format junit");
+    assert!(junit.contains(&format!("message=\"{message}\"")), "{junit}");
+    assert!(junit.contains("<testcase name=\"it ended; its last output:\""));
+    for words in ["--mode summary", "--format markdown"] {
+        let text = report(words);
+        assert!(text.replace("\\_", "_").contains(message), "{text}");
+    }
+    let page = report("--format html").replace("&#39;", "'");
+    let summary = format!("<summary><b>p</b><span class=\"message\">{message}</span>");
+    assert!(page.contains(&summary), "{page}");
+}

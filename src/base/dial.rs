@@ -88,7 +88,7 @@ impl Dialer {
 
     fn connected(&self, uri: &Uri, left: Duration) -> io::Result<Stream> {
         let end = Instant::now().checked_add(left);
-        let left = || {
+        let time_left = || {
             end.map_or(Duration::MAX, |end| {
                 end.saturating_duration_since(Instant::now())
             })
@@ -102,7 +102,7 @@ impl Dialer {
             .as_ref()
             .map_or(server, |proxy| (&*proxy.host, proxy.port));
         let by_proxy = |error| within(error, &format!("proxy `{host}:{port}`"));
-        let opened = self.open(host, port, &left);
+        let opened = self.open(host, port, &time_left);
         let (tcp, hook) = opened.map_err(|error| {
             if proxy.is_some() {
                 by_proxy(error)
@@ -111,7 +111,11 @@ impl Dialer {
             }
         })?;
         let limit = || {
-            let limit = Some(left().min(HANDSHAKE_TIMEOUT).max(Duration::from_millis(1)));
+            let limit = Some(
+                time_left()
+                    .min(HANDSHAKE_TIMEOUT)
+                    .max(Duration::from_millis(1)),
+            );
             tcp.set_read_timeout(limit)
                 .and_then(|()| tcp.set_write_timeout(limit))
         };
@@ -357,11 +361,11 @@ fn handshake(
     while connection.is_handshaking() {
         connection.complete_io(&mut io)?;
     }
-    let shown = connection
+    let certificate = connection
         .peer_certificates()
         .and_then(|chain| chain.first())
         .cloned();
-    Ok((Box::new(StreamOwned::new(connection, io)), shown))
+    Ok((Box::new(StreamOwned::new(connection, io)), certificate))
 }
 
 fn tunnel(io: &mut dyn Io, proxy: &Proxy, host: &str, port: u16) -> io::Result<()> {

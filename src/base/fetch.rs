@@ -46,8 +46,8 @@ pub fn origin(url: &str) -> String {
 
 /// Uploads a file. Retries if the server is busy or the connection breaks. Messages name only the
 /// server: the URL grants write access.
-pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
-    let shown = origin(url);
+pub fn upload(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
+    let server = origin(url);
     let agent = agent(url, PUT_TIMEOUT, stop)?;
     let mut attempts = Attempts::new(MAX_ATTEMPTS, stop);
     loop {
@@ -65,7 +65,7 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
                 let status = answer.status();
                 ensure!(
                     status.is_server_error() || [408, 429].contains(&status.as_u16()),
-                    "failed to upload to `{shown}`: the server answered {status}"
+                    "failed to upload to `{server}`: the server answered {status}"
                 );
                 format!("the server answered {status}")
             }
@@ -73,16 +73,16 @@ pub fn put(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> any
             Err(error) => {
                 let error = tls::explained(error);
                 if tls::is_distrust(&error) {
-                    return Err(error.context(format!("failed to upload to `{shown}`")));
+                    return Err(error.context(format!("failed to upload to `{server}`")));
                 }
-                error.to_string().replace(url, &shown)
+                error.to_string().replace(url, &server)
             }
         };
         ensure!(
-            attempts.again(false),
-            "failed to upload to `{shown}`: {why}"
+            attempts.wait_to_retry(false),
+            "failed to upload to `{server}`: {why}"
         );
-        log::info!("`{shown}`: {why}; trying again");
+        log::info!("`{server}`: {why}; trying again");
     }
 }
 

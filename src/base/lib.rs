@@ -52,4 +52,4 @@ pub mod words;
 pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;
 pub use small::found;
-pub use threads::{lock, thread};
+pub use threads::{in_parallel, lock, thread};

@@ -60,7 +60,7 @@ pub fn draw(lines: Vec<Line>) {
     let mut screen = lock(&SCREEN);
     screen.lines = lines;
     let text = screen.frame(size().columns);
-    put(&text);
+    write_to_terminal(&text);
 }
 
 /// Runs `write`, which writes other output, above the drawn lines.
@@ -71,7 +71,7 @@ pub fn around<T>(write: impl FnOnce() -> T) -> T {
         drop(screen);
         return write();
     }
-    put(&screen.erasure(size().columns));
+    write_to_terminal(&screen.erasure(size().columns));
     let written = write();
     // Frequent output does not redraw the frame each time: the next tick does.
     if screen
@@ -79,12 +79,12 @@ pub fn around<T>(write: impl FnOnce() -> T) -> T {
         .is_none_or(|latest| latest.elapsed() >= INTERVAL)
     {
         let text = screen.frame(size().columns);
-        put(&text);
+        write_to_terminal(&text);
     }
     written
 }
 
-fn put(text: &str) {
+fn write_to_terminal(text: &str) {
     // A closed terminal is not an error.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -37,22 +37,22 @@ struct Logger;
 /// The file of [`tee`].
 struct Tee {
     file: File,
-    left: u64,
+    bytes_left: u64,
 }
 
 impl Tee {
     fn open(path: &Path) -> std::io::Result<Self> {
         let file = File::options().create(true).append(true).open(path)?;
-        let left = MAX_FILE_BYTES.saturating_sub(file.metadata()?.len());
-        Ok(Self { file, left })
+        let bytes_left = MAX_FILE_BYTES.saturating_sub(file.metadata()?.len());
+        Ok(Self { file, bytes_left })
     }
 
     fn write(&mut self, line: &str) {
-        if self.left == 0 {
+        if self.bytes_left == 0 {
             return;
         }
-        self.left = self.left.saturating_sub(line.len() as u64);
-        let _ = match self.left {
+        self.bytes_left = self.bytes_left.saturating_sub(line.len() as u64);
+        let _ = match self.bytes_left {
             0 => {
                 let full = "this log is full; what follows is not in it";
                 let full = Entry {
@@ -431,7 +431,7 @@ mod tests {
         let path = folder.join("log");
         let mut tee = Tee {
             file: File::create(&path).unwrap(),
-            left: 25,
+            bytes_left: 25,
         };
         ["0123456789\n"; 5].iter().for_each(|line| tee.write(line));
         let text = std::fs::read_to_string(&path).unwrap();

@@ -6,32 +6,32 @@
 /// At most three known words similar to `word`, the most similar first.
 pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
-    let given = plain(word);
+    let letters_of_word = plain(word);
     // Longer words may contain more mistakes; words of two letters may contain none.
-    let limit = match given.chars().count() {
+    let limit = match letters_of_word.chars().count() {
         0..=1 => return Vec::new(),
         2..=5 => 1,
         6..=8 => 2,
         _ => 3,
     };
-    let mut found: Vec<((usize, bool), &str)> = (known.into_iter())
+    let mut matches: Vec<((usize, bool), &str)> = (known.into_iter())
         .filter_map(|candidate| {
             let letters = plain(candidate);
             // A prefix of a known word is an abbreviation of it.
-            let distance = if letters.starts_with(&given) {
+            let distance = if letters.starts_with(&letters_of_word) {
                 0
             } else {
-                strsim::osa_distance(&given, &letters)
+                strsim::osa_distance(&letters_of_word, &letters)
             };
-            let rank = (distance, letters != given);
+            let rank = (distance, letters != letters_of_word);
             (distance <= limit && distance < letters.len()).then_some((rank, candidate))
         })
         .collect();
-    found.sort_by_key(|(rank, _)| *rank);
-    found.dedup_by_key(|(_, candidate)| *candidate);
+    matches.sort_by_key(|(rank, _)| *rank);
+    matches.dedup_by_key(|(_, candidate)| *candidate);
     // Words less similar than the best match are noise.
-    let nearest = found.first().map(|(rank, _)| *rank);
-    found
+    let nearest = matches.first().map(|(rank, _)| *rank);
+    matches
         .into_iter()
         .take_while(|(rank, _)| Some(*rank) == nearest)
         .map(|(_, word)| word)

@@ -27,7 +27,7 @@ pub fn compile(pattern: &str) -> Result<Regex, String> {
         rest: pattern.chars().peekable(),
         out: String::new(),
     };
-    let translated = reader.whole();
+    let translated = reader.translate();
     let compiled = translated.and_then(|()| {
         RegexBuilder::new(&reader.out)
             .size_limit(MAX_PATTERN_BYTES)
@@ -65,7 +65,7 @@ struct Translator<'p> {
 }
 
 impl Translator<'_> {
-    fn whole(&mut self) -> Result<(), String> {
+    fn translate(&mut self) -> Result<(), String> {
         let mut is_repeated = false;
         while let Some(c) = self.rest.next() {
             let sign = match c {

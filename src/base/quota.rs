@@ -82,9 +82,11 @@ impl<K: Eq + Hash> Inner<K> {
             .sum
             .checked_add(amount)
             .filter(|sum| *sum <= self.total)?;
-        let own = held.by_key.get(key).copied().unwrap_or(0);
-        let own = own.checked_add(amount).filter(|own| *own <= self.per_key)?;
-        Some((sum, own))
+        let key_sum = held.by_key.get(key).copied().unwrap_or(0);
+        let key_sum = key_sum
+            .checked_add(amount)
+            .filter(|key_sum| *key_sum <= self.per_key)?;
+        Some((sum, key_sum))
     }
 }
 
@@ -92,10 +94,10 @@ impl<K: Eq + Hash> Drop for Permit<K> {
     fn drop(&mut self) {
         let mut held = lock(&self.quota.held);
         held.sum -= self.amount;
-        if let Some(own) = held.by_key.get_mut(&self.key) {
-            *own -= self.amount;
+        if let Some(key_sum) = held.by_key.get_mut(&self.key) {
+            *key_sum -= self.amount;
             // Keys come from the network: remove those that hold nothing.
-            if *own == 0 {
+            if *key_sum == 0 {
                 held.by_key.remove(&self.key);
             }
         }

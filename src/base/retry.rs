@@ -128,16 +128,16 @@ impl<'a> Attempts<'a> {
 
     /// Waits after an incomplete attempt, after which `done` bytes exist; returns whether to make
     /// another one.
-    pub fn again_at(&mut self, done: u64) -> bool {
+    pub fn wait_to_retry_at(&mut self, done: u64) -> bool {
         let is_progress = done >= self.reached.saturating_add(self.step);
         if is_progress {
             self.reached = done;
         }
-        self.again(is_progress)
+        self.wait_to_retry(is_progress)
     }
 
     /// Waits after an incomplete attempt; returns whether to make another one.
-    pub fn again(&mut self, further: bool) -> bool {
+    pub fn wait_to_retry(&mut self, further: bool) -> bool {
         self.failures = if further { 0 } else { self.failures + 1 };
         self.failures < self.limit && !self.stop.wait(self.backoff.pause(self.failures))
     }
@@ -242,10 +242,10 @@ mod tests {
     fn progress_resets_the_attempts() {
         let stop = Stop::new();
         let mut attempts = Attempts::new(1, &stop);
-        assert!((0..3).all(|_| attempts.again(true)));
-        assert!(!attempts.again(false));
+        assert!((0..3).all(|_| attempts.wait_to_retry(true)));
+        assert!(!attempts.wait_to_retry(false));
         stop.stop();
-        assert!(!Attempts::new(9, &stop).again(true));
+        assert!(!Attempts::new(9, &stop).wait_to_retry(true));
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
             // More would be endless.
             (1..10_000).find(|_| {
                 done += step;
-                !attempts.again_at(done)
+                !attempts.wait_to_retry_at(done)
             })
         };
         for total in [0, 10, 300 << 20] {
@@ -280,7 +280,7 @@ mod tests {
         );
         // What was lost and sent again is no progress.
         let mut attempts = Attempts::new(2, &stop).backoff(NO_PAUSE).transfer(0, 0);
-        let outcome = [2 << 20, 0, 2 << 20].map(|done| attempts.again_at(done));
+        let outcome = [2 << 20, 0, 2 << 20].map(|done| attempts.wait_to_retry_at(done));
         assert_eq!(outcome, [true, true, false]);
     }
 

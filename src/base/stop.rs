@@ -124,16 +124,16 @@ impl Stop {
     fn wait_for(&self, end: Option<Instant>) -> bool {
         let mut state = lock(&self.0.state);
         while !state.stopped {
-            let left = end.map_or(Duration::MAX, |end| {
+            let time_left = end.map_or(Duration::MAX, |end| {
                 end.saturating_duration_since(Instant::now())
             });
-            if left.is_zero() {
+            if time_left.is_zero() {
                 return false;
             }
             state = self
                 .0
                 .changed
-                .wait_timeout(state, left)
+                .wait_timeout(state, time_left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }

@@ -27,13 +27,13 @@ static EXISTING: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 pub fn dir() -> &'static Path {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     DIR.get_or_init(|| {
-        let given = std::env::temp_dir();
-        let given = if given.as_os_str().is_empty() {
+        let folder = std::env::temp_dir();
+        let folder = if folder.as_os_str().is_empty() {
             "/tmp".into()
         } else {
-            given
+            folder
         };
-        std::path::absolute(&given).unwrap_or(given)
+        std::path::absolute(&folder).unwrap_or(folder)
     })
 }
 

@@ -2,6 +2,7 @@
 //! survive the panic of a holder.
 
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
@@ -64,9 +65,54 @@ fn cannot_start(name: &str, error: &io::Error) -> io::Error {
     )
 }
 
+/// The outcomes of `work` on each item, in their order, from at most `limit` threads at once. The
+/// calling thread is one of them.
+pub fn in_parallel<T: Sync, R: Send>(
+    name: &str,
+    limit: usize,
+    items: &[T],
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let outcomes = Mutex::new(Vec::with_capacity(items.len()));
+    let take_all = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(index) else { return };
+            let outcome = work(item);
+            lock(&outcomes).push((index, outcome));
+        }
+    };
+    std::thread::scope(|scope| {
+        for number in 1..limit.min(items.len()) {
+            if let Err(error) = thread(format!("{name} {number}")).spawn_scoped(scope, take_all) {
+                log::debug!("{error}");
+            }
+        }
+        take_all();
+    });
+    let mut outcomes = outcomes
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    outcomes.sort_unstable_by_key(|(index, _)| *index);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parallel_outcomes_keep_their_order() {
+        for (limit, count) in [(1, 3), (4, 100), (4, 1), (4, 0)] {
+            let items: Vec<usize> = (0..count).collect();
+            let doubled = in_parallel("test", limit, &items, |item| item * 2);
+            assert_eq!(
+                doubled,
+                items.iter().map(|item| item * 2).collect::<Vec<_>>()
+            );
+        }
+    }
 
     #[test]
     fn failed_start_names_the_thread() {

@@ -113,15 +113,15 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
 }
 
 fn escaped(text: &str, kept: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let shown = |c| !hidden(c) || kept(c);
-    let Some(first) = text.find(|c| !shown(c)) else {
+    let is_shown = |c| !hidden(c) || kept(c);
+    let Some(first) = text.find(|c| !is_shown(c)) else {
         return Cow::Borrowed(text);
     };
     let mut out = String::with_capacity(text.len() + 16);
     out.push_str(&text[..first]);
     for c in text[first..].chars() {
         match c {
-            c if shown(c) => out.push(c),
+            c if is_shown(c) => out.push(c),
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
@@ -162,9 +162,9 @@ impl<W: Write> Write for Visible<W> {
             .map_or(&[][..], |chunk| chunk.invalid());
         let is_cut = std::str::from_utf8(rest).is_err_and(|error| error.error_len().is_none());
         let end = self.pending.len() - if is_cut { rest.len() } else { 0 };
-        let whole: Vec<u8> = self.pending.drain(..end).collect();
+        let complete: Vec<u8> = self.pending.drain(..end).collect();
         self.inner
-            .write_all(text(&String::from_utf8_lossy(&whole)).as_bytes())?;
+            .write_all(text(&String::from_utf8_lossy(&complete)).as_bytes())?;
         Ok(bytes.len())
     }
 

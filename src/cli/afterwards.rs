@@ -27,6 +27,7 @@ use kube::Client;
 use model::item::plain;
 use model::layout;
 use model::status::Run;
+use model::timings::{self, Stopwatch};
 use model::verdict::{Exit, FailOn, Limit};
 use report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
 
@@ -253,6 +254,7 @@ impl<'a> Afterwards<'a> {
         namespace: &str,
         told: Option<&Run>,
         service: Option<&Credentials>,
+        stopwatch: &mut Stopwatch,
         stop: &Stop,
     ) -> Result<u8> {
         let mut code = 0;
@@ -289,6 +291,7 @@ impl<'a> Afterwards<'a> {
                     return Ok(TRANSFER);
                 }
             };
+            stopwatch.end(timings::DOWNLOAD);
             if let Some(url) = self.upload
                 && let Err(error) = pipeline::upload(&paths, url, stop)
             {
@@ -302,6 +305,7 @@ impl<'a> Afterwards<'a> {
             if let Some(folder) = self.retrieve {
                 prune(self.flags.keep, folder, &paths)?;
             }
+            stopwatch.end(timings::REPORT);
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
             log::error!("the aggregator could not upload the archive: {error}; {kept}");
@@ -317,6 +321,7 @@ impl<'a> Afterwards<'a> {
             removal
                 .issue(client)?
                 .wait(client, DELETION, &mut |state| log::info!("{state}"))?;
+            stopwatch.end(timings::REMOVAL);
         }
         Ok(code)
     }

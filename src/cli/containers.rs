@@ -122,7 +122,7 @@ pub(crate) fn aggregator(args: &AggregatorArgs) -> Result<u8> {
             .cluster
             .client()
             .context("connecting to the API server")?;
-        Ok(client.under(&stop).patience(API_OUTAGE_LIMIT))
+        Ok(client.under(&stop).retry_timeout(API_OUTAGE_LIMIT))
     };
     let clean = pipeline::aggregate(connect, args.no_exit, &stop);
     if let (Err(error), Some(_)) = (&clean, variable(env::ADVERTISE_IP)) {

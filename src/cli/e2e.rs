@@ -123,8 +123,8 @@ fn list(args: &E2eArgs) -> Result<Vec<String>> {
         );
     }
     match input {
-        "-" => ListSource::Stdin(url).whole("standard input"),
-        "online" => ListSource::Online(url.unwrap_or(ONLINE)).whole(&version(args)?),
+        "-" => ListSource::Stdin(url).resolve("standard input"),
+        "online" => ListSource::Online(url.unwrap_or(ONLINE)).resolve(&version(args)?),
         "image" | "offline" => {
             let image = match args.kube_conformance_image.filled() {
                 Some(image) => image.to_owned(),

@@ -109,7 +109,7 @@ fn deliver(
     text: &str,
 ) -> Result<()> {
     if let Some(outbox) = outbox {
-        return outbox.done(&outbox.put(file, text.as_bytes())?);
+        return outbox.done(&outbox.write_file(file, text.as_bytes())?);
     }
     let Some(table) = table else {
         output::print(text);

@@ -485,7 +485,7 @@ fn installed_plugins(form: TableFormFlag, installed: &Installed) -> Result<Strin
 }
 
 fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<String> {
-    let loaded = plugin::one(source)?;
+    let loaded = plugin::load_only(source)?;
     plugin::check_content(&loaded.definition)?;
     // The name in the file is replaceable at each run.
     if let Err(error) = plugin::check_name_of(&loaded.definition) {

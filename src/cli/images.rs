@@ -656,7 +656,7 @@ impl<'a> ImageFolder<'a> {
         let platform = flags
             .platform
             .filled()
-            .map_or_else(|| Ok(Platform::here()), Platform::parse)?;
+            .map_or_else(|| Ok(Platform::local()), Platform::parse)?;
         Ok(Self {
             client,
             platform,
@@ -669,7 +669,7 @@ impl<'a> ImageFolder<'a> {
     fn pull(&self, name: &Reference, transfer: &Transfer<'_>) -> Result<Stored> {
         self.store
             .pull(&self.client, name, &self.platform, &|layer, done| {
-                transfer.watch(layer, done)
+                transfer.watch(layer, done);
             })
     }
 
@@ -1031,7 +1031,7 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availabilit
         let name = Reference::parse(image)?.to_string();
         let found = named
             .get(&name)
-            .map(|stored| store.look(stored))
+            .map(|stored| store.image_info(stored))
             .transpose()?;
         Ok((
             image.clone(),

@@ -58,7 +58,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         args,
         definitions
             .iter()
-            .any(|definition| definition.whole() == builtin::E2E),
+            .any(|definition| definition.results_plugin() == builtin::E2E),
     )?;
     let mut local = LocalRun {
         definitions: &definitions,
@@ -426,6 +426,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         dry_run,
         load: LoadFlags { load, load_with },
         doctor,
+        timings,
     } = before;
     vec![
         ("--delete", *delete),
@@ -433,6 +434,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         ("--load", load.is_some()),
         ("--load-with", load_with.is_some()),
         ("--doctor", *doctor),
+        ("--timings", *timings),
     ]
 }
 

@@ -352,7 +352,7 @@ fn read_along(
                 );
             }
         }
-        if !attempts.again(heard != before) {
+        if !attempts.wait_to_retry(heard != before) {
             return;
         }
     }

@@ -22,6 +22,7 @@ use base::tls;
 use kube::{Client, Object as _};
 use model::names;
 use model::plugin::focus::CERTIFIED;
+use model::timings::{self, Stopwatch};
 
 /// Run plugins, in a cluster or on this machine
 #[derive(clap::Args)]
@@ -80,6 +81,9 @@ pub(crate) struct BeforeRunFlags {
     /// First check whether the cluster is fit for the run
     #[arg(long, help_heading = "Cluster", hide_short_help = true)]
     pub doctor: bool,
+    /// Wait for the end, and print how long each part of the run took
+    #[arg(long, help_heading = "Waiting")]
+    pub timings: bool,
 }
 
 /// Who reads the objects instead of creating them.
@@ -231,6 +235,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         local::check_flags(args, true)?;
         return local::run(args, RunRequest::new(Purpose::Local, flags, nodes, level)?);
     }
+    let mut stopwatch = Stopwatch::start();
     let rbac = args.before.rbac_mode(flags);
     let request = RunRequest::new(Purpose::Run, flags, nodes, level)?.with_rbac(rbac);
     warn_of_idle_flags(args);
@@ -246,7 +251,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         || rbac.has_rbac(&flags.cluster),
     )?;
     // Steps after the run imply waiting for it.
-    let default = if afterwards.is_asked() {
+    let default = if afterwards.is_asked() || args.before.timings {
         DAY
     } else {
         Duration::ZERO
@@ -303,6 +308,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         load::load_image(&args.before.load, &flags.cluster, &client, &image)?;
     }
     let is_server_dry_run = dry_run == DryRun::Server;
+    stopwatch.end(timings::VALIDATION);
     deploy::apply(&client, &objects, &namespace, is_server_dry_run)?;
     if is_server_dry_run {
         for object in &objects {
@@ -311,6 +317,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         }
         return Ok(0);
     }
+    stopwatch.end(timings::OBJECTS);
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal {
         log::info!(
@@ -361,7 +368,10 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
     // A load balancer may take longer than the run.
     let over = client.stop().child();
     let until_then = client.under(&over);
-    let source = StatusSource::pod(client.clone());
+    let mut source = StatusSource::pod(client.clone());
+    if let Some(pod) = deploy::aggregator_pod(&objects) {
+        source = source.of_created_pod(pod.name());
+    }
     let run = std::thread::scope(|scope| {
         let shown = base::thread("credentials").spawn_scoped(scope, || show_way(&until_then));
         let waited = shown
@@ -370,6 +380,9 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         over.stop();
         waited
     })?;
+    stopwatch.end_at(timings::AGGREGATOR_POD, wait.first_status());
+    let measured = run.timings.clone().unwrap_or_default();
+    stopwatch.end_with(&measured, timings::STATUS);
     let service = if streamed {
         None
     } else {
@@ -380,8 +393,12 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         &namespace,
         Some(&run),
         service.as_ref(),
+        &mut stopwatch,
         client.stop(),
     )?;
+    if args.before.timings {
+        output::error(&stopwatch.timings(kube::sent_requests()).table());
+    }
     Ok(conclude(&run, code, &namespace))
 }
 
@@ -411,6 +428,7 @@ fn warn_of_idle_flags(args: &RunArgs) {
         || after.certify.is_some()
         || after.delete
         || after.verdict.min_success.is_some()
+        || args.before.timings
         || uploads_itself;
     let idle: Vec<&str> = [
         ("--output", args.progress.output.is_some()),

@@ -318,7 +318,7 @@ impl<'a> RunRequest<'a> {
             ..
         } = self.flags;
         let mut placed = Vec::new();
-        let mut add = |flag: &'a Placed<String>, kind: fn(&'a str) -> PluginFlag<'a>| {
+        let mut add = |flag: &'a Placed<String>, kind: FlagKind<'a>| {
             placed.push((flag.place, kind(&flag.value)));
         };
         for env in &plugins.plugin_env {
@@ -330,7 +330,7 @@ impl<'a> RunRequest<'a> {
         for file in self.config_maps {
             add(file, PluginFlag::ConfigMap);
         }
-        let texts: [(&'a Option<Placed<String>>, fn(&'a str) -> PluginFlag<'a>); 12] = [
+        let texts: [(&'a Option<Placed<String>>, FlagKind<'a>); 12] = [
             (&e2e.e2e_focus, PluginFlag::Focus),
             (&e2e.e2e_skip, PluginFlag::Skip),
             (&e2e.rerun_failed, PluginFlag::RerunFailed),
@@ -521,6 +521,9 @@ fn configured(flags: &RunFlags, nodes: Option<&NodeFlags>) -> Result<config::Run
     }
     Ok(config)
 }
+
+/// What makes a flag of its text.
+type FlagKind<'a> = fn(&'a str) -> PluginFlag<'a>;
 
 /// A flag that changes plugins, with its value.
 #[derive(Clone, Copy)]
@@ -771,7 +774,7 @@ fn wrong_setting(setting: &Setting, error: &yaml::Error) -> anyhow::Error {
 /// Rejects flags about nodes if any plugin would ignore them: it would run on nodes that the user
 /// excluded.
 fn check_nodes(flags: Option<&NodeFlags>, plan: &Plan) -> Result<()> {
-    let settings = plan.run.nodes.given();
+    let settings = plan.run.nodes.changed_settings();
     if settings.is_empty() {
         return Ok(());
     }
@@ -941,7 +944,7 @@ fn minor(version: &str) -> Option<u32> {
 /// The tests of a kit, or the lines of a list.
 pub(super) fn kit_or_list(path: &str) -> Result<Vec<String>> {
     let file = Path::new(path);
-    Kit::read(file)?.map_or_else(|| ListSource::File(file).whole(path), |kit| Ok(kit.tests))
+    Kit::read(file)?.map_or_else(|| ListSource::File(file).resolve(path), |kit| Ok(kit.tests))
 }
 
 /// The names of tests in a list or a kit.

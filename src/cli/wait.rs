@@ -2,6 +2,7 @@
 //! server are tolerated within the limit.
 
 use std::io::IsTerminal as _;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
@@ -27,6 +28,7 @@ use base::stop::Stop;
 use base::{clock, sys};
 use kube::Resource;
 use model::status::Run;
+use model::timings::Stopwatch;
 use model::verdict::RunEnd;
 
 /// The timeout of a bare `--wait`.
@@ -184,6 +186,7 @@ pub(super) fn run(args: &WaitArgs, level: &str) -> Result<u8> {
         &namespace,
         run.as_ref(),
         service.as_ref(),
+        &mut Stopwatch::start(),
         &stop,
     )?;
     Ok(run.map_or(code, |run| conclude(&run, code, &namespace)))
@@ -198,6 +201,8 @@ pub(crate) struct Wait {
     per_test: Option<Duration>,
     /// The run whose authority is to be stored while waiting.
     started: Option<StartedRun>,
+    /// When the aggregator's first status was seen.
+    first_status: OnceLock<Instant>,
 }
 
 /// A run that this command has started.
@@ -230,6 +235,7 @@ impl Wait {
             prints,
             per_test,
             started: None,
+            first_status: OnceLock::new(),
         })
     }
 
@@ -239,6 +245,11 @@ impl Wait {
             started: Some(run),
             ..self
         }
+    }
+
+    /// When the aggregator's first status was seen.
+    pub(crate) fn first_status(&self) -> Option<Instant> {
+        self.first_status.get().copied()
     }
 
     /// Waits until the run is complete. Fails if it failed, was deleted, or timed out.
@@ -257,8 +268,13 @@ impl Wait {
         let mut outcome = Ok(None);
         source.stop().within(self.limit, |over| {
             let source = source.under(over);
-            check_namespace(&source, namespace)?;
+            if self.started.is_none() {
+                check_namespace(&source, namespace)?;
+            }
             source.follow(namespace, |state| {
+                if matches!(state, Some(RunState::Told(_))) {
+                    self.first_status.get_or_init(Instant::now);
+                }
                 // The earlier the certificate is stored, the less time for tampering.
                 if let (Some(RunState::Told(_)), Some((run, authorities)), Some(client)) =
                     (&state, &unlearned, source.cluster())
@@ -470,6 +486,7 @@ mod tests {
             prints: false,
             per_test: None,
             started: None,
+            first_status: OnceLock::new(),
         }
     }
 

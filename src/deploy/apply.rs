@@ -2,10 +2,11 @@
 //!
 //! Ensures that nothing is created if a refusal is predictable: each object is first sent to the
 //! server as a dry run. Objects of a namespace that does not exist yet can be tried only once it
-//! does; until then access reviews replace the dry run. Every error lists what was created and how
-//! to remove it. Starts no thread.
+//! does; until then the account's rules replace the dry run. The pods are tried next; everything
+//! else in such a namespace is created before anything outside of it. Every error lists what was
+//! created and how to remove it. Starts threads for dry runs, and joins them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
@@ -13,7 +14,9 @@ use serde_json::Value;
 
 use crate::remote::state;
 use base::{Joined as _, logger, visible};
-use kube::{self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Selector};
+use kube::{
+    self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Rules, Selector,
+};
 use model::{names, status};
 
 /// Kinds that grant permissions to an account.
@@ -25,6 +28,8 @@ const RIGHTS: [Resource; 4] = [
 ];
 /// Time limit for retries of one creation while the server is unavailable.
 const DEFAULTING_TIMEOUT: Duration = Duration::from_secs(30);
+/// Dry runs at once: each needs a connection.
+const MAX_DRY_RUNS: usize = 4;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The end of remedies for an account without the rights to create a run.
 const FEWER_RIGHTS: &str =
@@ -89,17 +94,18 @@ pub(crate) fn apply(
         .discover()
         .context("asking the cluster for its kinds of objects")?;
     let objects = resolve(&kinds, objects, namespace)?;
-    let is_alone = refuse_second_run(client, &objects)?;
     let mut work = Creation {
         client,
         objects: &objects,
         made: Vec::new(),
     };
+    let coming = work.absent_namespaces()?;
+    let is_alone = refuse_second_run(client, &objects, &coming)?;
     if is_dry {
-        return work.check().map(drop);
+        return stop_at(&work.refusals(&coming));
     }
     let cleared = is_alone.then_some(namespace);
-    work.create(cleared)
+    work.create(cleared, &coming)
         .map_err(|error| match work.made.is_empty() {
             true => error.context("nothing was created"),
             false => error.context(format!(
@@ -153,8 +159,12 @@ pub(super) fn resolve<'a>(
 }
 
 /// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be
-/// the only one.
-fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool> {
+/// the only one, as in a namespace that is `coming`.
+fn refuse_second_run(
+    client: &Client,
+    objects: &[NewObject<'_>],
+    coming: &BTreeSet<&str>,
+) -> Result<bool> {
     let aggregator = objects.iter().find(|object| {
         object.resource == Resource::PODS
             && object.value["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
@@ -162,6 +172,9 @@ fn refuse_second_run(client: &Client, objects: &[NewObject<'_>]) -> Result<bool>
     let Some(NewObject { namespace, .. }) = aggregator else {
         return Ok(false);
     };
+    if coming.contains(&**namespace) {
+        return Ok(true);
+    }
     let stands = match state::find(client, namespace) {
         Ok(None) => return Ok(true),
         // An account without permission to list may still create; the server decides.
@@ -199,48 +212,55 @@ struct Creation<'a> {
 }
 
 impl<'a> Creation<'a> {
-    /// Rejects what the server would reject; returns the namespaces to create, whose objects it
-    /// cannot judge yet.
-    fn check(&self) -> Result<BTreeSet<&'a str>> {
-        let coming = self.absent_namespaces()?;
-        stop_at(&self.refusals(&coming))?;
-        Ok(coming)
-    }
-
-    /// Refusals of the objects, found by dry runs; access reviews replace those in namespaces that
-    /// are `coming`.
+    /// Refusals of the objects, found by dry runs; the rules of the account replace those in
+    /// namespaces that are `coming`, which the server cannot judge yet.
     fn refusals(&self, coming: &BTreeSet<&str>) -> Vec<Refused> {
-        let mut asked = BTreeSet::new();
-        self.objects
+        let rules: BTreeMap<&str, Rules> = coming
             .iter()
-            .filter_map(|object| match coming.contains(&*object.namespace) {
-                false => self.refusal(object),
-                true if asked.insert((&object.resource, &object.namespace)) => {
-                    self.missing_right(object)
+            .map(|namespace| (*namespace, self.client.rules(namespace)))
+            .collect();
+        let mut asked = BTreeSet::new();
+        let examined: Vec<_> = self
+            .objects
+            .iter()
+            .filter(|object| match rules.get(&*object.namespace) {
+                None => true,
+                Some(rules) => {
+                    !rules.allow("create", &object.resource)
+                        && asked.insert((&object.resource, &object.namespace))
                 }
-                true => None,
             })
-            .collect()
+            .collect();
+        let refusals = base::in_parallel("dry run", MAX_DRY_RUNS, &examined, |object| {
+            if coming.contains(&*object.namespace) {
+                self.missing_right(object)
+            } else {
+                self.refusal(object)
+            }
+        });
+        refusals.into_iter().flatten().collect()
     }
 
-    /// Creates all objects; in the namespace `cleared`, after the permissions that earlier runs
-    /// left.
-    fn create(&mut self, cleared: Option<&str>) -> Result<()> {
-        let coming = self.check()?;
-        cleared.map_or(Ok(()), |namespace| self.clear(namespace))?;
+    /// Creates all objects, after the permissions that earlier runs left in the namespace `cleared`
+    /// are removed.
+    fn create(&mut self, cleared: Option<&str>, coming: &BTreeSet<&str>) -> Result<()> {
+        stop_at(&self.refusals(coming))?;
+        cleared.map_or(Ok(()), |namespace| self.clear(namespace, coming))?;
         // First the missing namespaces and their accounts, which pods need in a dry run.
         let later = |object: &&NewObject<'_>| coming.contains(&*object.namespace);
-        let (first, rest): (Vec<_>, Vec<_>) = self.objects.iter().partition(|object| {
+        let (first, mut rest): (Vec<_>, Vec<_>) = self.objects.iter().partition(|object| {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
         });
         first.into_iter().try_for_each(|object| self.one(object))?;
-        let tried = rest.iter().copied().filter(later);
-        stop_at(
-            &tried
-                .filter_map(|object| self.refusal(object))
-                .collect::<Vec<_>>(),
-        )?;
+        let is_late_pod = |object: &&NewObject<'_>| {
+            coming.contains(&*object.namespace) && object.resource == Resource::PODS
+        };
+        let pods = rest.iter().copied().filter(is_late_pod);
+        let refused: Vec<_> = pods.filter_map(|pod| self.refusal(pod)).collect();
+        stop_at(&refused)?;
+        // What may still be refused leaves nothing outside of its new namespace.
+        rest.sort_by_key(|object| !later(object) || is_late_pod(object));
         // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
         for object in rest {
@@ -258,9 +278,15 @@ impl<'a> Creation<'a> {
 
     /// Removes permissions that earlier runs granted to accounts of this namespace, which this run
     /// would inherit.
-    fn clear(&self, home: &str) -> Result<()> {
+    fn clear(&self, home: &str, coming: &BTreeSet<&str>) -> Result<()> {
         let selector = Selector::labels(format!("{},namespace={home}", names::SELECTOR));
-        for (resource, namespace) in RIGHTS.iter().zip(["", "", home, home]) {
+        // A new namespace is empty.
+        let kinds = if coming.contains(home) {
+            2
+        } else {
+            RIGHTS.len()
+        };
+        for (resource, namespace) in RIGHTS.iter().zip(["", "", home, home]).take(kinds) {
             let left = match self.client.list(resource, namespace, &selector) {
                 Ok(left) => left,
                 // An account without this permission may still run plugins in its namespace.
@@ -632,7 +658,80 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use base::json::json;
+    use base::stop::Stop;
+    use fake_api_server::{ApiServer, Fault};
+    use kube::Config;
+
     use super::*;
+
+    /// What a run consists of, as far as the order of its creation matters.
+    fn small_run() -> Vec<Value> {
+        let namespaced = |kind: &str, version: &str, more: Value| {
+            let mut object = json!({"kind": kind, "apiVersion": version, "metadata": {"name": "x", "namespace": "new"}});
+            for (key, value) in more.as_object().unwrap() {
+                object[key] = value.clone();
+            }
+            object
+        };
+        vec![
+            json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "new"}}),
+            json!({"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": {"name": "x"}}),
+            namespaced("Pod", "v1", json!({})),
+            namespaced("ConfigMap", "v1", json!({"data": {}})),
+        ]
+    }
+
+    fn apply_to(api: &ApiServer, objects: &[Value]) -> Result<()> {
+        let client = Client::new(Config::plain(api.url()), &Stop::new()).unwrap();
+        apply(&client, objects, "new", false)
+    }
+
+    #[test]
+    fn refusal_in_a_new_namespace_leaves_nothing_outside_of_it() {
+        for refused in ["configmaps", "pods"] {
+            let api = ApiServer::start();
+            let path = format!("POST /api/v1/namespaces/new/{refused}");
+            api.fault(Fault::on(&path).status(422, "Invalid", "too long"));
+            let error = apply_to(&api, &small_run()).unwrap_err();
+            assert!(format!("{error:#}").contains("too long"), "{error:#}");
+            assert!(api.get("/api/v1/namespaces/new").is_some());
+            let roles = api.list("/apis/rbac.authorization.k8s.io/v1/clusterroles");
+            assert!(roles.iter().all(|role| role.name() != "x"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn new_namespace_costs_few_requests() {
+        let api = ApiServer::start();
+        apply_to(&api, &small_run()).unwrap();
+        for (request, count) in [
+            (
+                "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+                0,
+            ),
+            (
+                "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+                1,
+            ),
+            ("POST /api/v1/namespaces/new/pods?dryRun", 1),
+            ("POST /api/v1/namespaces/new/configmaps", 1),
+            ("GET /api/v1/namespaces/new/pods", 0),
+        ] {
+            assert_eq!(api.count(request), count, "{request}");
+        }
+    }
+
+    #[test]
+    fn rights_are_reviewed_where_rules_say_too_little() {
+        let api = ApiServer::start();
+        api.forbid("create", "configmaps");
+        let error = apply_to(&api, &small_run()).unwrap_err();
+        let message = format!("{error:#}");
+        assert!(message.starts_with("nothing was created"), "{message}");
+        assert!(message.contains("may not create configmaps"), "{message}");
+        assert!(api.get("/api/v1/namespaces/new").is_none());
+    }
 
     #[test]
     fn every_obstacle_has_a_remedy() {

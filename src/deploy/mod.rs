@@ -140,6 +140,15 @@ pub(crate) fn planned(
     Ok((run, plugins))
 }
 
+/// The aggregator's pod in a manifest.
+pub(crate) fn aggregator_pod(objects: &[Value]) -> Option<&Value> {
+    let is_aggregator = |object: &&Value| {
+        object["kind"] == "Pod"
+            && object["metadata"]["labels"][names::LABEL_PART] == names::AGGREGATOR
+    };
+    objects.iter().find(is_aggregator)
+}
+
 /// The identifier that the settings in a manifest give to the run; none if its aggregator chooses
 /// one.
 pub(crate) fn configured_run(objects: &[Value]) -> Option<String> {

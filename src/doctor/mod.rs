@@ -123,8 +123,8 @@ pub(crate) fn examine(
     let client = &client
         .clone()
         .rate(MAX_REQUESTS_PER_SECOND, 1)
-        .patience(RETRY_TIMEOUT)
-        .hopeless(&[500]);
+        .retry_timeout(RETRY_TIMEOUT)
+        .no_retry_codes(&[500]);
     let nodes = Nodes::read(client);
     take(match &nodes {
         Ok(nodes) => nodes.check(subject),

@@ -108,30 +108,30 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
         .find(|path| node.text(path).is_some())
         .unwrap_or(paths[0]);
     let release = assignments(node.text(path));
-    let found = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
+    let release_names = release_file(node).unwrap_or_else(|| by_os_release(node, path, &release));
     let family = FAMILIES
         .iter()
-        .find(|(_, members)| members.contains(&&*found.name))
+        .find(|(_, members)| members.contains(&&*release_names.name))
         .map(|(family, _)| *family);
-    let known = |text: String| if text.is_empty() { "NA".into() } else { text };
-    let version = known(found.version);
+    let or_na = |text: String| if text.is_empty() { "NA".into() } else { text };
+    let version = or_na(release_names.version);
     let mut numbers = version.split('.');
     let major = numbers.next();
-    let minor = match (found.variety, numbers.next()) {
-        ("Debian" | "Amazon", Some(minor)) if found.name != "Ubuntu" => Some(minor),
+    let minor = match (release_names.variety, numbers.next()) {
+        ("Debian" | "Amazon", Some(minor)) if release_names.name != "Ubuntu" => Some(minor),
         ("Amazon", None) => Some("NA"),
         _ => None,
     };
     json!({
-        "ansible_distribution": found.name,
+        "ansible_distribution": release_names.name,
         "ansible_distribution_version": version,
         "ansible_distribution_major_version": major,
         "ansible_distribution_minor_version": minor,
-        "ansible_distribution_release": known(found.release),
-        "ansible_distribution_file_path": found.path,
-        "ansible_distribution_file_variety": found.variety,
+        "ansible_distribution_release": or_na(release_names.release),
+        "ansible_distribution_file_path": release_names.path,
+        "ansible_distribution_file_variety": release_names.variety,
         "ansible_distribution_file_parsed": true,
-        "ansible_os_family": family.unwrap_or(&found.name),
+        "ansible_os_family": family.unwrap_or(&release_names.name),
         "ansible_lsb": lsb(node, &release),
         "ansible_pkg_mgr": package_manager(node, family),
         "sonobuoy_os_release": release,
@@ -193,10 +193,10 @@ fn by_os_release(node: &NodeFiles, path: &'static str, release: &Assignments) ->
         .any(|name| id.contains(name))
         || field("ID_LIKE").contains("suse")
     {
-        let whole = if id.contains("opensuse") { "" } else { "0" };
+        let no_minor = if id.contains("opensuse") { "" } else { "0" };
         let release = version
             .split_once('.')
-            .map_or(whole, |(_, minor)| minor)
+            .map_or(no_minor, |(_, minor)| minor)
             .to_owned();
         return Release {
             name,
@@ -234,34 +234,34 @@ fn by_os_release(node: &NodeFiles, path: &'static str, release: &Assignments) ->
 }
 
 fn lsb(node: &NodeFiles, release: &Assignments) -> Assignments {
-    let own = assignments(node.text("/etc/lsb-release"));
+    let lsb_release = assignments(node.text("/etc/lsb-release"));
     // Without its own file, what `lsb_release` would print if it is installed.
-    let is_program = own.is_empty() && node.exists("/usr/bin/lsb_release");
+    let is_program = lsb_release.is_empty() && node.exists("/usr/bin/lsb_release");
     let names = [
         ("id", "DISTRIB_ID", "NAME"),
         ("description", "DISTRIB_DESCRIPTION", "PRETTY_NAME"),
         ("release", "DISTRIB_RELEASE", "VERSION_ID"),
         ("codename", "DISTRIB_CODENAME", "VERSION_CODENAME"),
     ];
-    let mut found: Assignments = names
+    let mut values: Assignments = names
         .into_iter()
         .filter_map(|(name, key, of_program)| {
             let value = if is_program {
                 release.get(of_program)
             } else {
-                own.get(key)
+                lsb_release.get(key)
             };
             Some((name.to_owned(), value?.clone()))
         })
         .collect();
-    if let Some(id) = found.get_mut("id").filter(|_| is_program) {
+    if let Some(id) = values.get_mut("id").filter(|_| is_program) {
         id.truncate(id.find(' ').unwrap_or(id.len()));
     }
-    if let Some(release) = found.get("release") {
+    if let Some(release) = values.get("release") {
         let major = release.split('.').next().unwrap_or_default().to_owned();
-        found.insert("major_release".into(), major);
+        values.insert("major_release".into(), major);
     }
-    found
+    values
 }
 
 fn package_manager(node: &NodeFiles, family: Option<&str>) -> &'static str {

@@ -84,7 +84,7 @@ pub(super) fn firmware(node: &NodeFiles) -> Value {
         .collect();
     facts["ansible_system_vendor"] = read("sys_vendor").into();
     let number = read("chassis_type");
-    let known = number
+    let form_factor = number
         .parse::<usize>()
         .ok()
         .and_then(|index| CHASSIS.get(index).copied());
@@ -93,7 +93,7 @@ pub(super) fn firmware(node: &NodeFiles) -> Value {
     } else {
         format!("unknown ({number})")
     };
-    facts["ansible_form_factor"] = known.unwrap_or(&unknown).into();
+    facts["ansible_form_factor"] = form_factor.unwrap_or(&unknown).into();
     facts
 }
 
@@ -139,7 +139,7 @@ pub(super) fn processors(node: &NodeFiles) -> Value {
         field(&status, ':', "Cpus_allowed").map(|mask| mask.chars().filter_map(|c| c.to_digit(16)));
     let allowed = digits.map(|digits| digits.map(u32::count_ones).sum::<u32>().into());
     let folder = "/sys/devices/system/cpu/vulnerabilities";
-    let known = node.list(folder).into_iter().filter_map(|name| {
+    let vulnerabilities = node.list(folder).into_iter().filter_map(|name| {
         node.text(&format!("{folder}/{name}"))
             .map(|text| (name, text))
     });
@@ -151,7 +151,7 @@ pub(super) fn processors(node: &NodeFiles) -> Value {
         "ansible_processor_threads_per_core": threads,
         "ansible_processor_vcpus": count.saturating_mul(cores).saturating_mul(threads),
         "ansible_processor_nproc": allowed.unwrap_or_else(|| listed("processor")),
-        "sonobuoy_cpu_vulnerabilities": known.collect::<Value>(),
+        "sonobuoy_cpu_vulnerabilities": vulnerabilities.collect::<Value>(),
     })
 }
 
@@ -350,16 +350,16 @@ pub(super) fn virtualization(node: &NodeFiles) -> Value {
     let mut first = None;
     let (mut guests, mut hosts) = (BTreeSet::new(), BTreeSet::new());
     for (file, pattern, technology, role) in SIGNS {
-        let found = if pattern.is_empty() {
+        let matched = if pattern.is_empty() {
             node.exists(file).then(String::new)
         } else {
             let pattern = Regex::new(pattern).ok();
             node.text(file)
                 .and_then(|text| Some(pattern?.find(&text)?.as_str().to_owned()))
         };
-        let Some(found) = found else { continue };
+        let Some(matched) = matched else { continue };
         let technology = if technology.is_empty() {
-            found
+            matched
         } else {
             (*technology).to_owned()
         };

@@ -189,12 +189,13 @@ pub(super) fn command(node: &NodeFiles, program: &str) -> Command {
 
 /// Executes `program` below `root`; returns only on failure.
 pub fn inside(root: &Path, program: &str, args: &[String]) -> Result<()> {
-    let shown = root.display();
-    rustix::process::chroot(root)
-        .with_context(|| format!("cannot make `{shown}` the root; that needs CAP_SYS_CHROOT"))?;
-    std::env::set_current_dir("/").with_context(|| format!("cannot enter `{shown}`"))?;
+    let root_name = root.display();
+    rustix::process::chroot(root).with_context(|| {
+        format!("cannot make `{root_name}` the root; that needs CAP_SYS_CHROOT")
+    })?;
+    std::env::set_current_dir("/").with_context(|| format!("cannot enter `{root_name}`"))?;
     Err(Command::new(program).args(args).exec())
-        .with_context(|| format!("cannot start `{program}` below `{shown}`"))
+        .with_context(|| format!("cannot start `{program}` below `{root_name}`"))
 }
 
 /// Whether the node keeps a journal, on disk or in memory.

@@ -150,7 +150,7 @@ pub(super) fn processes(node: &NodeFiles) -> Value {
         })
         .collect();
     pids.remove("init");
-    let found = pids.into_iter().map(|(name, pid)| {
+    let processes = pids.into_iter().map(|(name, pid)| {
         let program = node
             .link(&format!("/proc/{pid}/exe"))
             .map(|path| path.to_string_lossy().into_owned());
@@ -159,7 +159,7 @@ pub(super) fn processes(node: &NodeFiles) -> Value {
             json!({ "pid": pid.parse::<u64>().ok(), "program": program }),
         )
     });
-    json!({ "sonobuoy_limits": limits, "sonobuoy_processes": found.collect::<Value>() })
+    json!({ "sonobuoy_limits": limits, "sonobuoy_processes": processes.collect::<Value>() })
 }
 
 /// `Max open files  1024  4096  files` as `open_files: {soft, hard}`.

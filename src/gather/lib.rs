@@ -99,7 +99,7 @@ pub fn host_facts(node: &NodeFiles) -> Value {
         json!({ "unread": unread })
     };
     json!({
-        "ansible_facts": known(facts), "changed": false,
+        "ansible_facts": without_nulls(facts), "changed": false,
         "name": "host-facts", "status": item::PASSED, "details": details,
     })
 }
@@ -121,7 +121,7 @@ fn remedy(why: &str) -> &'static str {
 }
 
 /// The entries of an object that are not null.
-fn known(mut object: Value) -> Value {
+fn without_nulls(mut object: Value) -> Value {
     object
         .as_object_mut()
         .into_iter()
@@ -181,7 +181,7 @@ impl Outbox {
     }
 
     /// Writes a file completely or not at all.
-    pub fn put(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
+    pub fn write_file(&self, name: &str, content: &[u8]) -> Result<PathBuf> {
         let path = self.path(name);
         temp::write(&path, 0o666, content).at("cannot write", &path)?;
         Ok(path)
@@ -189,7 +189,7 @@ impl Outbox {
 
     /// Reports the resulting file or folder to the worker.
     pub fn done(&self, result: &Path) -> Result<()> {
-        self.put("done", result.as_os_str().as_encoded_bytes())
+        self.write_file("done", result.as_os_str().as_encoded_bytes())
             .map(drop)
     }
 }
@@ -205,7 +205,7 @@ mod tests {
     fn done_names_the_result_without_a_newline() {
         let scratch = Scratch::new();
         let outbox = Outbox::open(&scratch.0).unwrap();
-        let path = outbox.put("facts.json", b"{}").unwrap();
+        let path = outbox.write_file("facts.json", b"{}").unwrap();
         outbox.done(&path).unwrap();
         let done = fs::read_to_string(outbox.path("done")).unwrap();
         assert_eq!(Path::new(&done), path);
@@ -224,7 +224,7 @@ mod tests {
         fs::create_dir_all(scratch.0.join("facts.json")).unwrap();
         let outbox = Outbox::open(&scratch.0).unwrap();
         assert!(
-            outbox.put("facts.json", b"{}").is_err(),
+            outbox.write_file("facts.json", b"{}").is_err(),
             "a folder in the way"
         );
     }

@@ -91,10 +91,10 @@ fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
     {
         return Err(why);
     }
-    let left = end
+    let time_left = end
         .saturating_duration_since(Instant::now())
         .min(PROGRAM_TIMEOUT);
-    if left.is_zero() {
+    if time_left.is_zero() {
         return Err(format!(
             "the {} s for all programs were used up",
             PROGRAMS_TIMEOUT.as_secs()
@@ -103,15 +103,15 @@ fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
     // Orphans of the program must not hold its output open.
     let _ = sys::adopt_strays();
     let end_strays = || sys::end_strays(STRAYS_TIMEOUT);
-    let said = sys::ask(
+    let output = sys::ask(
         &mut journal::command(files, path),
         None,
         MAX_FACT_BYTES,
-        left,
+        time_left,
         &end_strays,
     );
     end_strays();
-    match said {
+    match output {
         Ok((text, status)) if status.success() => Ok(read(path, &String::from_utf8_lossy(&text))),
         Ok((_, status)) => Err(format!("it ended with {status}")),
         Err(error) => Err(error.to_string()),
@@ -121,8 +121,8 @@ fn fact(files: &NodeFiles, path: &str, end: Instant) -> Result<Value, String> {
 /// Why a user other than root and the current one can write a file, if so.
 fn open_to_others(node: &NodeFiles, path: &str) -> Option<String> {
     let about = node.resolve(path, true).and_then(std::fs::metadata).ok()?;
-    let known = [0, rustix::process::geteuid().as_raw().into()];
-    let others = !known.contains(&sys::owner(&about).0) || sys::mode(&about) & 0o022 != 0;
+    let trusted_users = [0, rustix::process::geteuid().as_raw().into()];
+    let others = !trusted_users.contains(&sys::owner(&about).0) || sys::mode(&about) & 0o022 != 0;
     others.then(|| format!("it is not run, since others than root may write to `{path}`"))
 }
 

@@ -65,8 +65,8 @@ pub fn keep(
         "{prefix}{}",
         if form.gzip { "systemd_logs.gz" } else { NAME }
     ));
-    let kept = write(node, wanted, form, &log);
-    let told = match &kept {
+    let summary = write(node, wanted, form, &log);
+    let note = match &summary {
         Ok(summary) => form.summary.then(|| (LOG_SUMMARY, text(summary))),
         Err(error) if form.summary => Some((LOG_SUMMARY, text(&no_log(error)))),
         Err(error) => Some((
@@ -74,11 +74,11 @@ pub fn keep(
             format!("{}\n", journal::note_entry(3, &format!("{error:#}"))),
         )),
     };
-    if let Some((name, content)) = told {
-        outbox.put(&format!("{prefix}{name}"), content.as_bytes())?;
+    if let Some((name, content)) = note {
+        outbox.write_file(&format!("{prefix}{name}"), content.as_bytes())?;
     }
     outbox.done(if in_folder { &folder } else { &log })?;
-    kept.map(drop)
+    summary.map(drop)
 }
 
 /// Reads the log as long as `store` takes it, and counts the problems in what it took, if `counts`.
@@ -139,14 +139,14 @@ fn write(
     let mut gzip = form
         .gzip
         .then(|| GzEncoder::new(Vec::new(), Compression::fast()));
-    let mut left = form.max_size.unwrap_or(u64::MAX);
+    let mut bytes_left = form.max_size.unwrap_or(u64::MAX);
     let mut truncated = false;
     let mut summary = summarise(node, wanted, form.summary, |piece| {
-        truncated = piece.len() as u64 > left;
+        truncated = piece.len() as u64 > bytes_left;
         if truncated {
             return Ok(false);
         }
-        left -= piece.len() as u64;
+        bytes_left -= piece.len() as u64;
         let written = match &mut gzip {
             Some(gzip) => gzip
                 .write_all(piece)

@@ -9,7 +9,7 @@ use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sys::socket::SockaddrStorage;
 use serde_json::Value;
 
-use super::{NodeFiles, known};
+use super::{NodeFiles, without_nulls};
 use base::json::{json, list, list_in};
 
 /// Internet addresses that Ansible uses to find the default route; nothing is sent to them.
@@ -111,8 +111,8 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
     // A `/sys` shows the network namespace of its mount. That of this process matches the addresses
     // from the kernel; the node's may belong to another namespace, such as that of the host
     // around the node.
-    let ours = NodeFiles::open(Path::new("/")).ok().filter(|_| node.live);
-    let seen = ours.as_ref().unwrap_or(node);
+    let own_files = NodeFiles::open(Path::new("/")).ok().filter(|_| node.live);
+    let files = own_files.as_ref().unwrap_or(node);
     let addresses = if node.live {
         addresses()
     } else {
@@ -124,12 +124,12 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
         .map_err(|why| node.note("addresses", why.to_string()))
         .unwrap_or_default();
     // Files that are beside the interfaces' folders describe none.
-    let names = seen
+    let names = files
         .list("/sys/class/net")
         .into_iter()
-        .filter(|name| seen.exists(&format!("/sys/class/net/{name}/mtu")));
+        .filter(|name| files.exists(&format!("/sys/class/net/{name}/mtu")));
     let interfaces: Interfaces = names
-        .map(|name| (name.clone(), interface(seen, &name, &addresses)))
+        .map(|name| (name.clone(), interface(files, &name, &addresses)))
         .collect();
     let (four, six): (Vec<_>, Vec<_>) = addresses
         .iter()
@@ -144,11 +144,11 @@ pub(super) fn gather(node: &NodeFiles) -> Value {
         "ansible_interfaces": list(interfaces.keys()),
     });
     for (name, any, far) in PROBE_ADDRESSES {
-        let route = default_route(seen, any, far, &interfaces, &addresses);
+        let route = default_route(files, any, far, &interfaces, &addresses);
         facts[name] = route.unwrap_or_else(|| json!({}));
     }
     if node.live {
-        let networks = local_networks(&seen.text("/proc/net/fib_trie").unwrap_or_default());
+        let networks = local_networks(&files.text("/proc/net/fib_trie").unwrap_or_default());
         let six: BTreeSet<_> = six.iter().collect();
         facts["ansible_locally_reachable_ips"] = json!({ "ipv4": networks, "ipv6": six });
     }
@@ -165,7 +165,7 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     let number = |file: &str| read(file)?.parse::<i64>().ok();
     let flags =
         read("flags").and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok());
-    let mut found = json!({
+    let mut interface = json!({
         "device": name,
         "macaddress": read("address").filter(|mac| mac != "00:00:00:00:00:00"),
         "mtu": number("mtu"),
@@ -178,18 +178,18 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     });
     for (key, file) in TEXTS {
         // `active-backup 1`: the number repeats the word.
-        found[key] = read(file)
+        interface[key] = read(file)
             .and_then(|text| text.split_whitespace().next().map(Value::from))
             .into();
     }
     if node.exists(&format!("{folder}/bridge")) {
-        found["type"] = "bridge".into();
-        found["interfaces"] = node.list(&format!("{folder}/brif")).into();
-        found["stp"] = read("bridge/stp_state").map(|state| state == "1").into();
+        interface["type"] = "bridge".into();
+        interface["interfaces"] = node.list(&format!("{folder}/brif")).into();
+        interface["stp"] = read("bridge/stp_state").map(|state| state == "1").into();
     }
     if node.exists(&format!("{folder}/bonding")) {
-        found["type"] = "bonding".into();
-        found["slaves"] = read("bonding/slaves")
+        interface["type"] = "bonding".into();
+        interface["slaves"] = read("bonding/slaves")
             .unwrap_or_default()
             .split_whitespace()
             .collect();
@@ -204,11 +204,11 @@ fn interface(node: &NodeFiles, name: &str, addresses: &[Address]) -> Value {
     let facts =
         |list: Vec<&Address>| -> Vec<Value> { list.iter().map(|one| one.facts.clone()).collect() };
     let (mut four, six) = (facts(four), facts(six));
-    found["ipv4"] = first.map(|first| four.remove(first)).into();
+    interface["ipv4"] = first.map(|first| four.remove(first)).into();
     for (key, list) in [("ipv4_secondaries", four), ("ipv6", six)] {
-        found[key] = Some(list).filter(|list| !list.is_empty()).into();
+        interface[key] = Some(list).filter(|list| !list.is_empty()).into();
     }
-    known(found)
+    without_nulls(interface)
 }
 
 fn default_route(
@@ -222,17 +222,17 @@ fn default_route(
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(far).ok()?;
     let source = socket.local_addr().ok()?.ip();
-    let found = addresses.iter().find(|address| address.address == source)?;
-    let name = found.interface();
+    let source_address = addresses.iter().find(|address| address.address == source)?;
+    let name = source_address.interface();
     let interface = interfaces.get(name)?;
-    let mut route = found.facts.clone();
+    let mut route = source_address.facts.clone();
     route["interface"] = name.into();
     route["gateway"] = gateway(node, name, source.is_ipv4()).into();
     for key in ["macaddress", "mtu", "type"] {
         route[key] = interface[key].clone();
     }
-    route["alias"] = source.is_ipv4().then_some(&*found.name).into();
-    Some(known(route))
+    route["alias"] = source.is_ipv4().then_some(&*source_address.name).into();
+    Some(without_nulls(route))
 }
 
 /// The gateway of the default route through an interface.
@@ -283,24 +283,24 @@ fn local_networks(trie: &str) -> Vec<String> {
 
 /// `/etc/resolv.conf` in Ansible's form.
 pub(super) fn resolver(text: &str) -> Value {
-    let mut found = json!({});
+    let mut facts = json!({});
     for line in text.lines() {
         let mut words = line.split_whitespace();
         match words.next().unwrap_or_default() {
-            "nameserver" => list_in(&mut found, "nameservers").extend(words.map(Value::from)),
-            "domain" => found["domain"] = words.next().into(),
-            key @ ("search" | "sortlist") => found[key] = words.collect(),
+            "nameserver" => list_in(&mut facts, "nameservers").extend(words.map(Value::from)),
+            "domain" => facts["domain"] = words.next().into(),
+            key @ ("search" | "sortlist") => facts[key] = words.collect(),
             "options" => {
                 let options = words.map(|option| match option.split_once(':') {
                     Some((name, value)) => (name, Value::from(value)),
                     None => (option, Value::Bool(true)),
                 });
-                found["options"] = options.collect();
+                facts["options"] = options.collect();
             }
             _ => {}
         }
     }
-    found
+    facts
 }
 
 #[cfg(test)]

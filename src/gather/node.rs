@@ -35,18 +35,18 @@ pub struct NodeFiles {
 impl NodeFiles {
     /// The node below `root`; an error if that is not the root of a system.
     pub fn open(root: &Path) -> Result<Self> {
-        let shown = root.display();
+        let root_name = root.display();
         let root = root
             .canonicalize()
-            .with_context(|| format!("cannot look at `{shown}`, the node's root"))?;
+            .with_context(|| format!("cannot look at `{root_name}`, the node's root"))?;
         ensure!(
             root.is_dir(),
-            "`{shown}` is not a directory, so it cannot be a node's root"
+            "`{root_name}` is not a directory, so it cannot be a node's root"
         );
         let exists = |name: &&str| root.join(name).symlink_metadata().is_ok();
         ensure!(
             ["etc", "proc", "usr"].iter().any(exists),
-            "`{shown}` is not the root of a system: it has none of `etc`, `proc` and `usr`; mount \
+            "`{root_name}` is not the root of a system: it has none of `etc`, `proc` and `usr`; mount \
              the node's `/` there or name the right folder with --chroot"
         );
         let boot =
@@ -142,21 +142,21 @@ impl NodeFiles {
         if self.root == Path::new("/") && follow_last {
             return Ok(path.into());
         }
-        let mut left = components(Path::new(path));
-        let mut here = PathBuf::new();
+        let mut components_left = components(Path::new(path));
+        let mut resolved = PathBuf::new();
         let mut links = 0;
-        while let Some(name) = left.pop() {
+        while let Some(name) = components_left.pop() {
             if name == ".." {
-                here.pop();
+                resolved.pop();
                 continue;
             }
-            let next = here.join(name);
-            let is_kept = left.is_empty() && !follow_last;
+            let next = resolved.join(name);
+            let is_kept = components_left.is_empty() && !follow_last;
             let Some(target) = fs::read_link(self.root.join(&next))
                 .ok()
                 .filter(|_| !is_kept)
             else {
-                here = next;
+                resolved = next;
                 continue;
             };
             links += 1;
@@ -164,11 +164,11 @@ impl NodeFiles {
                 return Err(io::Error::other("too many links"));
             }
             if target.is_absolute() {
-                here = PathBuf::new();
+                resolved = PathBuf::new();
             }
-            left.extend(components(&target));
+            components_left.extend(components(&target));
         }
-        Ok(self.root.join(here))
+        Ok(self.root.join(resolved))
     }
 
     fn note_error(&self, path: &str, error: &io::Error) {

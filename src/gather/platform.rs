@@ -356,8 +356,8 @@ pub(super) fn clock(node: &NodeFiles) -> Value {
 fn offset(rule: &str, epoch: i64) -> Option<(i32, &str, &str)> {
     let turn = format!("{DAY}(?:/{TIME})?");
     let form = Regex::new(&format!("^{NAME}{TIME}(?:{NAME}{TIME}?,{turn},{turn})?$")).ok()?;
-    let found = form.captures(rule)?;
-    let text = |index| found.get(index).map(|part| part.as_str());
+    let captures = form.captures(rule)?;
+    let text = |index| captures.get(index).map(|part| part.as_str());
     let name = |index| Some(text(index)?.trim_matches(['<', '>']));
     let (winter, winter_name) = (-seconds(text(2)?), name(1)?);
     let Some(summer_name) = name(3) else {
@@ -416,13 +416,13 @@ fn date_time(since: Duration, rule: &str) -> Value {
         offset(rule, utc.unix_timestamp()).unwrap_or((0, "UTC", "UTC"));
     let offset = UtcOffset::from_whole_seconds(offset).unwrap_or(UtcOffset::UTC);
     let local = utc.to_offset(offset);
-    let mut found = json!({ "tz": name, "tz_dst": summer_name });
+    let mut facts = json!({ "tz": name, "tz_dst": summer_name });
     for (key, form) in TIMES {
         let time = if form.ends_with('Z') { utc } else { local };
         let form = format_description::parse_borrowed::<2>(form).ok();
-        found[key] = form.and_then(|form| time.format(&form).ok()).into();
+        facts[key] = form.and_then(|form| time.format(&form).ok()).into();
     }
-    found
+    facts
 }
 
 #[cfg(test)]

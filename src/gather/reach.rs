@@ -121,8 +121,8 @@ impl Destinations {
         let worker = kube::Client::new(worker, &Stop::new())
             .ok()?
             .within(STEP_TIMEOUT)
-            .patience(WORKER_STARTS)
-            .hopeless(&[500, 502, 503, 504]);
+            .retry_timeout(WORKER_STARTS)
+            .no_retry_codes(&[500, 502, 503, 504]);
         let answer = worker
             .send(&kube::Request::raw(Method::GET, "/clock"))
             .inspect_err(|error| log::debug!("no clock from the worker: {error}"))

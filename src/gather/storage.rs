@@ -70,10 +70,10 @@ fn links(node: &NodeFiles) -> Links {
         ("uuids", "by-uuid"),
         ("labels", "by-label"),
     ] {
-        let found = all.entry(kind).or_default();
+        let links = all.entry(kind).or_default();
         for name in node.list(&format!("/dev/disk/{folder}")) {
             if let Some(device) = node.link_name(&format!("/dev/disk/{folder}/{name}")) {
-                found.entry(device).or_default().push(name);
+                links.entry(device).or_default().push(name);
             }
         }
     }
@@ -133,7 +133,7 @@ fn volume(node: &NodeFiles, folder: &str, name: &str, links: &Links) -> Value {
         .and_then(|text| text.parse().ok())
         .filter(|size| *size > 0)
         .unwrap_or(SECTOR);
-    let own = links
+    let device_links = links
         .iter()
         .map(|(kind, known)| (kind, known.get(name).cloned().unwrap_or_default()));
     let holders = node
@@ -145,7 +145,7 @@ fn volume(node: &NodeFiles, folder: &str, name: &str, links: &Links) -> Value {
             .unwrap_or(name)
     });
     json!({
-        "links": own.collect::<BTreeMap<_, _>>(),
+        "links": device_links.collect::<BTreeMap<_, _>>(),
         "sectorsize": size.map_or(json!(SECTOR), Value::from),
         "size": human(bytes),
         "sectors": bytes / sector,
@@ -193,7 +193,7 @@ fn mount(node: &NodeFiles, line: &str, bound: &[String]) -> Option<Value> {
             .and_then(|word| word.parse::<u64>().ok())
             .unwrap_or(0)
     };
-    let mut found = json!({
+    let mut facts = json!({
         "mount": mount, "device": device, "fstype": fstype, "options": options.clone() + bind,
         "uuid": uuid(node, device).unwrap_or_else(|| "N/A".into()),
         "dump": number(0), "passno": number(1),
@@ -204,10 +204,10 @@ fn mount(node: &NodeFiles, line: &str, bound: &[String]) -> Option<Value> {
     {
         Some(sizes) => sizes
             .into_iter()
-            .for_each(|(name, size)| found[name] = size.into()),
-        None => found["note"] = "Could not get extra information due to timeout".into(),
+            .for_each(|(name, size)| facts[name] = size.into()),
+        None => facts["note"] = "Could not get extra information due to timeout".into(),
     }
-    Some(found)
+    Some(facts)
 }
 
 /// The sizes of a mount, empty if they are unknown; `None` after a timeout.
@@ -225,17 +225,23 @@ fn room(path: &Path, fstype: &str) -> Option<Sizes> {
 
 /// Sizes in bytes, blocks and inodes.
 pub(super) fn sizes(path: &Path) -> Option<Sizes> {
-    let found = rustix::fs::statvfs(path).ok()?;
+    let statistics = rustix::fs::statvfs(path).ok()?;
     Some(Sizes::from([
-        ("size_total", found.f_frsize * found.f_blocks),
-        ("size_available", found.f_frsize * found.f_bavail),
-        ("block_size", found.f_bsize),
-        ("block_total", found.f_blocks),
-        ("block_available", found.f_bavail),
-        ("block_used", found.f_blocks.saturating_sub(found.f_bavail)),
-        ("inode_total", found.f_files),
-        ("inode_available", found.f_favail),
-        ("inode_used", found.f_files.saturating_sub(found.f_favail)),
+        ("size_total", statistics.f_frsize * statistics.f_blocks),
+        ("size_available", statistics.f_frsize * statistics.f_bavail),
+        ("block_size", statistics.f_bsize),
+        ("block_total", statistics.f_blocks),
+        ("block_available", statistics.f_bavail),
+        (
+            "block_used",
+            statistics.f_blocks.saturating_sub(statistics.f_bavail),
+        ),
+        ("inode_total", statistics.f_files),
+        ("inode_available", statistics.f_favail),
+        (
+            "inode_used",
+            statistics.f_files.saturating_sub(statistics.f_favail),
+        ),
     ]))
 }
 

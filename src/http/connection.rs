@@ -101,20 +101,20 @@ impl Connection {
         };
         self.peer.meter.enter(phase, Some(limit));
         loop {
-            let seen = bytes.len();
+            let length = bytes.len();
             match self.input.fill_buf() {
                 // Bytes beyond the limit are ignored, so that the result does not depend on how the
                 // bytes arrive.
-                Ok(piece @ [_, ..]) => bytes.extend(piece.iter().take(limits.head_bytes - seen)),
+                Ok(piece @ [_, ..]) => bytes.extend(piece.iter().take(limits.head_bytes - length)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::TimedOut && seen > 0 => {
+                Err(error) if error.kind() == io::ErrorKind::TimedOut && length > 0 => {
                     return Err(Refusal {
                         status: 408,
                         reason: "the head arrived too slowly",
                     });
                 }
                 // To an interrupted read, eviction looks like the end of the connection.
-                _ if seen > 0 && self.peer.meter.evicted() => {
+                _ if length > 0 && self.peer.meter.evicted() => {
                     return Err(Refusal {
                         status: 503,
                         reason: "other connections wait; try again",
@@ -122,8 +122,8 @@ impl Connection {
                 }
                 _ => return Ok(None),
             }
-            let end = head::end(&bytes, seen)?;
-            self.input.consume(end.unwrap_or(bytes.len()) - seen);
+            let end = head::end(&bytes, length)?;
+            self.input.consume(end.unwrap_or(bytes.len()) - length);
             match end {
                 // Old clients send an empty line or two between requests.
                 Some(2) if blank < 2 => {
@@ -137,7 +137,7 @@ impl Connection {
                         reason: "the head is too long",
                     });
                 }
-                None if seen == 0 => self.peer.meter.enter(Phase::Request, Some(limits.head)),
+                None if length == 0 => self.peer.meter.enter(Phase::Request, Some(limits.head)),
                 None => {}
             }
         }

@@ -226,11 +226,11 @@ impl Read for Socket {
         loop {
             let deadline = self.0.lock().deadline;
             if let Some(deadline) = deadline {
-                let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() {
+                let time_left = deadline.saturating_duration_since(Instant::now());
+                if time_left.is_zero() {
                     return Err(io::ErrorKind::TimedOut.into());
                 }
-                socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+                socket.set_read_timeout(Some(time_left.max(Duration::from_millis(1))))?;
             }
             match self.0.time(false, || socket.read(buffer)) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

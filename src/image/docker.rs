@@ -84,12 +84,12 @@ fn docker(words: &[&str], quiet: bool) -> Result<String> {
         format!("cannot start `docker {words}`; is docker or podman installed?")
     })?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.lines().rfind(|line| !line.trim().is_empty());
-        let said = said
+        let message = String::from_utf8_lossy(&output.stderr);
+        let message = message.lines().rfind(|line| !line.trim().is_empty());
+        let message = message
             .map(|line| format!(": {}", line.trim()))
             .unwrap_or_default();
-        bail!("`docker {words}` failed ({}){said}", output.status);
+        bail!("`docker {words}` failed ({}){message}", output.status);
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

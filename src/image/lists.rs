@@ -66,7 +66,7 @@ pub(crate) enum ListSource<'a> {
 
 impl ListSource<'_> {
     /// The complete list, sorted, with all its references resolved.
-    pub(crate) fn whole(&self, name: &str) -> Result<Vec<String>> {
+    pub(crate) fn resolve(&self, name: &str) -> Result<Vec<String>> {
         let mut changes = Vec::new();
         let mut text = self.read(name)?;
         while let Some(other) = text.lines().next().and_then(|line| line.strip_prefix('#')) {

@@ -133,9 +133,9 @@ impl Translation {
         match self {
             Self::Registry(registry) => plugin::relocated(image, registry),
             Self::Kit(registry) => {
-                let known = all_registries();
-                let rests =
-                    known.filter_map(|(_, place)| image.strip_prefix(place)?.strip_prefix('/'));
+                let registries = all_registries();
+                let rests = registries
+                    .filter_map(|(_, place)| image.strip_prefix(place)?.strip_prefix('/'));
                 // That of the longest registry.
                 match rests.min_by_key(|rest| rest.len()) {
                     Some(rest) => format!("{}/{rest}", registry.trim_end_matches('/')),

@@ -21,7 +21,7 @@ pub(crate) enum Availability {
 
 /// Queries the registry of an image.
 pub(crate) fn ask(client: &oci::Client, image: &str) -> Availability {
-    match Reference::parse(image).and_then(|name| client.look(&name)) {
+    match Reference::parse(image).and_then(|name| client.find_image(&name)) {
         Ok(Some(look)) => Availability::Here(look),
         Ok(None) => Availability::Missing,
         Err(error) if oci::is_unreached(&error) => Availability::Unknown(format!("{error:#}")),

@@ -4,7 +4,7 @@
 //! only as JSON or bytes. Starts no thread; may be shared by many.
 
 use std::io::{self, Read};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -25,6 +25,14 @@ use base::retry::{self, Backoff};
 use base::stop::Stop;
 use base::tls;
 use base::visible::short;
+
+/// Requests of all clients of this process.
+static SENT_REQUESTS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of requests that this process has sent, repeated ones included.
+pub fn sent_requests() -> u64 {
+    SENT_REQUESTS.load(Ordering::Relaxed)
+}
 
 /// Timeout until a response starts: an admission webhook may take 30 s, and a server may call
 /// several.
@@ -56,11 +64,11 @@ pub struct Client {
     agent: Arc<Mutex<Agent>>,
     dialer: Dialer,
     /// Time limits of retries, before and after the server was first reached.
-    patience: [Duration; 2],
+    retry_timeout: [Duration; 2],
     /// Timeout of one attempt, if shorter than the configured one.
-    whole: Option<Duration>,
+    timeout: Option<Duration>,
     /// Status codes that are not retried.
-    hopeless: &'static [u16],
+    no_retry_codes: &'static [u16],
 }
 
 struct Shared {
@@ -118,9 +126,9 @@ impl Client {
             limiter: Arc::new(Limiter::new(0.0, 0)),
             agent: Arc::new(Mutex::new(agent(&dialer))),
             dialer,
-            patience: [Duration::ZERO, RETRY_TIMEOUT],
-            whole: None,
-            hopeless: &[],
+            retry_timeout: [Duration::ZERO, RETRY_TIMEOUT],
+            timeout: None,
+            no_retry_codes: &[],
         })
     }
 
@@ -132,27 +140,27 @@ impl Client {
 
     /// The same client, retrying for this long, even at first contact: for programs in a cluster
     /// that must survive an outage of its API server.
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.patience = [patience; 2];
+    pub fn retry_timeout(mut self, timeout: Duration) -> Self {
+        self.retry_timeout = [timeout; 2];
         self
     }
 
     /// The same client, treating these temporary codes as final: those that report the failure of a
     /// third party.
-    pub fn hopeless(mut self, codes: &'static [u16]) -> Self {
-        self.hopeless = codes;
+    pub fn no_retry_codes(mut self, codes: &'static [u16]) -> Self {
+        self.no_retry_codes = codes;
         self
     }
 
     /// The same client, with this timeout for one attempt of a call, and until a stream starts.
-    pub fn within(mut self, whole: Duration) -> Self {
-        self.whole = Some(whole);
+    pub fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
         self
     }
 
     /// The same client for calls that get one short attempt.
     pub fn once(&self, limit: Duration) -> Self {
-        self.clone().patience(Duration::ZERO).within(limit)
+        self.clone().retry_timeout(Duration::ZERO).within(limit)
     }
 
     /// The same client under another `stop`, with separate connections.
@@ -279,12 +287,12 @@ impl Client {
         request: &Request,
         read: &mut dyn FnMut(Body) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let whole = [self.shared.config.request_timeout, self.whole]
+        let timeout = [self.shared.config.request_timeout, self.timeout]
             .into_iter()
             .flatten()
             .min();
         self.retry(request, &mut || {
-            self.open(request, [whole, Some(SILENCE_TIMEOUT)])
+            self.open(request, [timeout, Some(SILENCE_TIMEOUT)])
                 .and_then(&mut *read)
         })
     }
@@ -294,7 +302,7 @@ impl Client {
     pub fn clock(&self) -> Result<Option<(f64, f64)>, Error> {
         let sent = SystemTime::now();
         let request = Request::raw(Method::GET, "/version");
-        let answer = self.exchange(&request, [self.whole, Some(SILENCE_TIMEOUT)])?;
+        let answer = self.exchange(&request, [self.timeout, Some(SILENCE_TIMEOUT)])?;
         Ok(clock::offset_of(answer.headers(), sent))
     }
 
@@ -313,7 +321,7 @@ impl Client {
         let headers = self.headers(request)?;
         let stream = self
             .dialer
-            .dial(&self.shared.uri, self.whole.unwrap_or(Duration::MAX));
+            .dial(&self.shared.uri, self.timeout.unwrap_or(Duration::MAX));
         Ok((
             stream.map_err(|error| self.explain(request, error))?,
             headers,
@@ -355,19 +363,21 @@ impl Client {
                 Err(error) => error,
             };
             failures += 1;
-            let hopeless = error
+            let is_never_retried = error
                 .code()
-                .is_some_and(|code| self.hopeless.contains(&code));
-            let repeatable =
-                error.is_passing() && !hopeless && (request.idempotent() || error.is_unsent());
+                .is_some_and(|code| self.no_retry_codes.contains(&code));
+            let repeatable = error.is_passing()
+                && !is_never_retried
+                && (request.idempotent() || error.is_unsent());
             let wished = if let Error::Api(refusal) = &error {
                 refusal.retry_after
             } else {
                 None
             };
             let wait = wished.unwrap_or_else(|| BACKOFF.pause(failures));
-            let patience = self.patience[usize::from(self.shared.reached.load(Ordering::Relaxed))];
-            if !repeatable || started.elapsed().saturating_add(wait) > patience {
+            let retry_timeout =
+                self.retry_timeout[usize::from(self.shared.reached.load(Ordering::Relaxed))];
+            if !repeatable || started.elapsed().saturating_add(wait) > retry_timeout {
                 return Err(error);
             }
             if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed)
@@ -420,7 +430,7 @@ impl Client {
     fn exchange(
         &self,
         request: &Request,
-        [whole, silence]: [Option<Duration>; 2],
+        [timeout, silence]: [Option<Duration>; 2],
     ) -> Result<http::Response<ureq::Body>, Error> {
         self.limiter.take(self.stop())?;
         let uri = format!("{}{}", self.shared.config.server, request.target());
@@ -440,12 +450,15 @@ impl Client {
         let agent = lock(&self.agent).clone();
         let sent = agent
             .configure_request(sent)
-            .timeout_global(whole)
+            .timeout_global(timeout)
             .timeout_recv_response(Some(
-                self.whole.unwrap_or(RESPONSE_TIMEOUT).min(RESPONSE_TIMEOUT),
+                self.timeout
+                    .unwrap_or(RESPONSE_TIMEOUT)
+                    .min(RESPONSE_TIMEOUT),
             ))
             .timeout_per_read(silence)
             .build();
+        SENT_REQUESTS.fetch_add(1, Ordering::Relaxed);
         let response = agent
             .run(sent)
             .map_err(|error| self.explain(request, error))?;

@@ -72,14 +72,14 @@ impl Discovery {
 impl Client {
     /// Queries all kinds. It is only an error if the server does not answer at all.
     pub fn discover(&self) -> Result<Discovery, Error> {
-        let mut found = Discovery::default();
+        let mut discovery = Discovery::default();
         for root in ["/api", "/apis"] {
             let answer = self.send(&Request::raw(Method::GET, root).header("accept", ACCEPT))?;
             match answer["kind"].as_str() {
-                Some("APIGroupDiscoveryList") => found.read_aggregated(&answer),
+                Some("APIGroupDiscoveryList") => discovery.read_aggregated(&answer),
                 Some("APIVersions") => {
                     for version in answer["versions"].items().filter_map(Value::as_str) {
-                        self.read_plain(&mut found, "", version, true);
+                        self.read_plain(&mut discovery, "", version, true);
                     }
                 }
                 Some("APIGroupList") => {
@@ -88,7 +88,7 @@ impl Client {
                         let preferred = group["preferredVersion"]["version"].text();
                         for version in group["versions"].items() {
                             let version = version["version"].text();
-                            self.read_plain(&mut found, name, version, version == preferred);
+                            self.read_plain(&mut discovery, name, version, version == preferred);
                         }
                     }
                 }
@@ -98,7 +98,7 @@ impl Client {
         if self.stop().stopped() {
             Err(Error::Stopped)
         } else {
-            Ok(found)
+            Ok(discovery)
         }
     }
 
@@ -123,6 +123,23 @@ impl Client {
         });
         let answer = self.create(&Resource::ACCESS_REVIEWS, "", &review)?;
         Ok(answer["status"]["allowed"] == true)
+    }
+
+    /// What the client may do in a namespace, as far as the server's authorizers can tell in
+    /// advance; nothing if they cannot.
+    pub fn rules(&self, namespace: &str) -> Rules {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        });
+        match self.create(&Resource::RULES_REVIEWS, "", &review) {
+            Ok(answer) => Rules(answer["status"].clone()),
+            Err(error) => {
+                log::debug!("the rules in namespace `{namespace}` are not known: {error}");
+                Rules::default()
+            }
+        }
     }
 
     fn read_plain(&self, found: &mut Discovery, group: &str, version: &str, preferred: bool) {
@@ -206,5 +223,73 @@ impl Discovery {
                 }
             }
         }
+    }
+}
+/// The rules of a client in a namespace, which may not be all of them.
+#[derive(Default)]
+pub struct Rules(Value);
+
+impl Rules {
+    /// Whether the rules say that the client may use `verb` on a kind. A rule for certain names does
+    /// not count, and neither does any if an authorizer could not be asked, which might refuse.
+    pub fn allow(&self, verb: &str, resource: &Resource) -> bool {
+        let has = |rule: &Value, list: &str, wanted: &str| {
+            rule[list]
+                .items()
+                .any(|entry| entry == "*" || *entry == *wanted)
+        };
+        self.0["incomplete"] != true
+            && self.0["resourceRules"].items().any(|rule| {
+                has(rule, "verbs", verb)
+                    && has(rule, "apiGroups", &resource.group)
+                    && has(rule, "resources", &resource.plural)
+                    && rule["resourceNames"].items().next().is_none()
+            })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_allow_only_what_is_certain() {
+        let rule = |verbs: Value, groups: Value, kinds: Value, names: Value| json!({"verbs": verbs, "apiGroups": groups, "resources": kinds, "resourceNames": names});
+        let all = || json!(["*"]);
+        for (rule, incomplete, expected) in [
+            (rule(all(), all(), all(), Value::Null), false, true),
+            (rule(all(), all(), all(), Value::Null), true, false),
+            (
+                rule(
+                    json!(["get", "create"]),
+                    json!([""]),
+                    json!(["pods"]),
+                    json!([]),
+                ),
+                false,
+                true,
+            ),
+            (
+                rule(json!(["get"]), all(), all(), Value::Null),
+                false,
+                false,
+            ),
+            (
+                rule(all(), json!(["apps"]), all(), Value::Null),
+                false,
+                false,
+            ),
+            (
+                rule(all(), all(), json!(["secrets"]), Value::Null),
+                false,
+                false,
+            ),
+            (rule(all(), all(), all(), json!(["one"])), false, false),
+        ] {
+            let status = json!({"resourceRules": [rule], "incomplete": incomplete});
+            let allowed = Rules(status.clone()).allow("create", &Resource::PODS);
+            assert_eq!(allowed, expected, "{status}");
+        }
+        assert!(!Rules::default().allow("create", &Resource::PODS));
     }
 }

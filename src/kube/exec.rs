@@ -84,13 +84,13 @@ impl Client {
             other => other?,
         };
         let mut stderr = Vec::new();
-        let mut heard = Instant::now();
+        let mut last_output = Instant::now();
         loop {
             match socket.frame()? {
                 Some(Frame::Message(message)) => match message.split_first() {
                     Some((&OUTPUT, bytes)) if !bytes.is_empty() => {
                         sink(bytes).map_err(Error::Sink)?;
-                        heard = Instant::now();
+                        last_output = Instant::now();
                     }
                     Some((&ERRORS, bytes)) => {
                         stderr.extend_from_slice(bytes);
@@ -116,7 +116,7 @@ impl Client {
                 }
                 None => {}
             }
-            if heard.elapsed() > silence {
+            if last_output.elapsed() > silence {
                 return Err(socket.failed(io::Error::other("nothing more was received")));
             }
         }
@@ -158,11 +158,11 @@ impl Client {
             .parse(&answer)
             .map_err(|why| socket.failed(io::Error::other(why)))?;
         let header = |name: &str| {
-            let found = response
+            let header = response
                 .headers
                 .iter()
                 .find(|header| header.name.eq_ignore_ascii_case(name));
-            found
+            header
                 .and_then(|header| std::str::from_utf8(header.value).ok())
                 .unwrap_or_default()
                 .trim()

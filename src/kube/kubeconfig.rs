@@ -88,11 +88,11 @@ impl Config {
     /// As [`Self::load`], without warnings.
     pub fn find(options: &Options) -> Result<Self, Error> {
         let files = Files::find(options, &variable)?;
-        let found = match files.resolve(options)? {
+        let config = match files.resolve(options)? {
             None => in_cluster(Path::new(ACCOUNT), &variable)?,
-            found => found,
+            config => config,
         };
-        let mut config = found.with_context(|| match &*files.sources() {
+        let mut config = config.with_context(|| match &*files.sources() {
             "" => "no cluster configured: there is no `~/.kube/config`, and this is not a pod; \
                    set KUBECONFIG or pass `--kubeconfig`; `run --local` needs no cluster"
                 .to_owned(),
@@ -137,12 +137,12 @@ impl Config {
     fn weaknesses(&self) -> Vec<&'static str> {
         let uri: Uri = self.server.parse().unwrap_or_default();
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let here = host == "localhost"
+        let is_local = host == "localhost"
             || host
                 .parse::<std::net::IpAddr>()
                 .is_ok_and(|address| address.is_loopback());
         // Data sent to a proxy leaves this machine, whatever the address.
-        let plain = uri.scheme_str() == Some("http") && (!here || self.proxy.is_some());
+        let plain = uri.scheme_str() == Some("http") && (!is_local || self.proxy.is_some());
         let mut weaknesses = Vec::new();
         if matches!(self.trust, Trust::Anybody) && uri.scheme_str() == Some("https") {
             weaknesses.push(
@@ -185,21 +185,21 @@ impl Files {
         let paths: Vec<PathBuf> = match (&options.path, variable("KUBECONFIG")) {
             (Some(path), _) => vec![path.clone()],
             (None, Some(list)) => {
-                let found: Vec<_> = std::env::split_paths(&list)
+                let existing_files: Vec<_> = std::env::split_paths(&list)
                     .filter(|path| path.exists())
                     .collect();
                 ensure!(
-                    !found.is_empty(),
+                    !existing_files.is_empty(),
                     "none of the files in KUBECONFIG exists: `{list}`"
                 );
-                found
+                existing_files
             }
             // Windows has several home folders; use the one with a kubeconfig.
             (None, None) => {
-                let mut found = sys::homes(variable)
+                let mut candidates = sys::homes(variable)
                     .into_iter()
                     .map(|home| home.join(".kube").join("config"));
-                found.find(|path| path.exists()).into_iter().collect()
+                candidates.find(|path| path.exists()).into_iter().collect()
             }
         };
         let read = |path: PathBuf| Ok((read(&path).at("kubeconfig", &path)?, path));
@@ -290,7 +290,7 @@ impl Files {
 
     fn entry<'a>(&'a self, list: &str, key: &str, name: &str) -> Option<Entry<'a>> {
         self.0.iter().find_map(|(value, file)| {
-            let found = value[list]
+            let named_entry = value[list]
                 .as_array()?
                 .iter()
                 .find(|entry| entry["name"] == name)?;
@@ -298,7 +298,7 @@ impl Files {
             Some(Entry {
                 file,
                 place,
-                value: &found[key],
+                value: &named_entry[key],
             })
         })
     }
@@ -760,9 +760,9 @@ impl Program {
             .args(&self.args)
             .envs(self.env.iter().cloned())
             .env("KUBERNETES_EXEC_INFO", wish.to_string());
-        let asked =
+        let answer =
             sys::ask_for_credentials(&mut command, None, MAX_ANSWER_BYTES, interactive, limit);
-        let (output, ended) = asked.map_err(|why| match why.kind() {
+        let (output, ended) = answer.map_err(|why| match why.kind() {
             ErrorKind::FileTooLarge => anyhow!("`{name}` printed more than 1 MiB"),
             ErrorKind::TimedOut => {
                 anyhow!(

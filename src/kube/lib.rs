@@ -28,9 +28,9 @@ mod tests;
 mod tests_reach;
 
 pub use base::tls::{Identity, Trust, client_config};
-pub use client::Client;
+pub use client::{Client, sent_requests};
 pub use delay::{Delay, is_delayed};
-pub use discovery::{Discovery, Kind};
+pub use discovery::{Discovery, Kind, Rules};
 pub use error::{Error, Obstacle, Stage};
 pub use exec::Exit;
 pub use kubeconfig::{Config, Options};

@@ -186,19 +186,22 @@ impl Read for Between<'_> {
 /// Reads one page, passing on its items as they arrive.
 fn decode(request: &Request, body: Body, sink: &mut Sink<'_>) -> Result<Meta, Error> {
     let mut failed = None;
-    let left = Cell::new(MAX_OBJECT_BYTES);
+    let bytes_left = Cell::new(MAX_OBJECT_BYTES);
     let mut take = |item| {
-        left.set(MAX_OBJECT_BYTES);
+        bytes_left.set(MAX_OBJECT_BYTES);
         sink(item).map_err(|why| failed = Some(why)).is_ok()
     };
-    let body = Between { body, left: &left };
+    let body = Between {
+        body,
+        left: &bytes_left,
+    };
     let mut reader =
         serde_json::Deserializer::from_reader(BufReader::with_capacity(32 << 10, body));
     let page = meta(&mut reader, &mut take).and_then(|meta| reader.end().map(|()| meta));
     match (page, failed) {
         (_, Some(why)) => Err(Error::Sink(why)),
         (Ok(meta), None) => Ok(meta),
-        (Err(_), None) if left.get() == 0 => Err(oversized(request)),
+        (Err(_), None) if bytes_left.get() == 0 => Err(oversized(request)),
         (Err(why), None) => Err(decoding(request, &why)),
     }
 }

@@ -62,6 +62,7 @@ impl Resource {
         ROLES = "rbac.authorization.k8s.io" "v1" "roles" "Role" true;
         ROLE_BINDINGS = "rbac.authorization.k8s.io" "v1" "rolebindings" "RoleBinding" true;
         TOKEN_REVIEWS = "authentication.k8s.io" "v1" "tokenreviews" "TokenReview" false;
+        RULES_REVIEWS = "authorization.k8s.io" "v1" "selfsubjectrulesreviews" "SelfSubjectRulesReview" false;
         ACCESS_REVIEWS = "authorization.k8s.io" "v1" "selfsubjectaccessreviews" "SelfSubjectAccessReview" false;
     }
 

@@ -370,7 +370,7 @@ fn kinds_are_found_in_both_forms_of_discovery() {
         api.break_group("metrics.k8s.io/v1beta1");
         let found = client(&api)
             .rate(50.0, 50)
-            .patience(Duration::ZERO)
+            .retry_timeout(Duration::ZERO)
             .discover()
             .unwrap();
         assert_eq!(found.failures.len(), 1, "{:?}", found.failures);

@@ -16,6 +16,8 @@ pub const PARTIAL: &str = "meta/partial";
 pub const CONFIG: &str = "meta/config.json";
 /// The aggregator's log.
 pub const RUN_LOG: &str = "meta/run.log";
+/// How long the parts of the run took until it was packed.
+pub const TIMINGS: &str = "meta/timings.json";
 /// Duration of each query of the snapshot.
 pub const QUERY_TIMES: &str = "meta/query-time.json";
 /// Failed queries.

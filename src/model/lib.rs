@@ -21,4 +21,5 @@ pub mod plugin;
 pub mod remedies;
 pub mod status;
 pub mod suite_log;
+pub mod timings;
 pub mod verdict;

@@ -150,7 +150,7 @@ const MAX_LISTED_NODES: usize = 20;
 impl Choice {
     /// The settings that differ from the default: each with its flag and its key in a
     /// configuration.
-    pub fn given(&self) -> Vec<(&'static str, &'static str)> {
+    pub fn changed_settings(&self) -> Vec<(&'static str, &'static str)> {
         let default = Self::default();
         let settings = [
             ("nodes", "Nodes.Only", self.only != default.only),
@@ -167,8 +167,8 @@ impl Choice {
                 self.max_parallel != default.max_parallel,
             ),
         ];
-        let given = settings.into_iter().filter(|(_, _, is_given)| *is_given);
-        given.map(|(flag, key, _)| (flag, key)).collect()
+        let changed = settings.into_iter().filter(|(_, _, is_given)| *is_given);
+        changed.map(|(flag, key, _)| (flag, key)).collect()
     }
 
     /// The parts of a list of names; none for a label selector.
@@ -233,25 +233,28 @@ impl Choice {
         chosen.sort_by_cached_key(|node| base::digest(&(seed, node.name())));
         let mut excluded = BTreeMap::new();
         let mut zones: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut taken = 0;
+        let mut chosen_count = 0;
         chosen.retain(|node| {
             let of_zone = zones.entry(zone(node)).or_default();
             let why = if let Some(why) = self.excludes(node) {
                 why
             } else if self.per_zone > 0 && *of_zone >= self.per_zone {
                 format!("zone `{}` has {} others", zone(node), self.per_zone)
-            } else if self.sample > 0 && taken >= self.sample {
+            } else if self.sample > 0 && chosen_count >= self.sample {
                 format!("it is not in the sample of {}", self.sample)
             } else {
                 *of_zone += 1;
-                taken += 1;
+                chosen_count += 1;
                 return true;
             };
             excluded.insert(node.name().to_owned(), why);
             false
         });
-        if self.sample > taken {
-            log::warn!("--sample {}: only {taken} nodes are available", self.sample);
+        if self.sample > chosen_count {
+            log::warn!(
+                "--sample {}: only {chosen_count} nodes are available",
+                self.sample
+            );
         }
         chosen.sort_by_key(|node| node.name());
         (chosen, excluded)
@@ -325,14 +328,14 @@ mod tests {
 
     #[test]
     fn given_settings_and_names_are_known() {
-        assert_eq!(Choice::default().given(), Vec::new());
+        assert_eq!(Choice::default().changed_settings(), Vec::new());
         let choice = Choice {
             sample: 1,
             max_parallel: Some(Parallel::Count(2)),
             ..Choice::default()
         };
         assert_eq!(
-            choice.given(),
+            choice.changed_settings(),
             [
                 ("sample", "Nodes.Sample"),
                 ("max-parallel", "Nodes.MaxParallel")

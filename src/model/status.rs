@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::timings::Timings;
 use base::clock;
 use client::protocol::{Lost, Progress};
 
@@ -37,10 +38,10 @@ pub fn running_test(name: &str, since: Option<SystemTime>) -> String {
 /// The running test according to the latest progress, and its start time.
 pub fn running_of(progress: &Progress) -> Option<(&str, Option<SystemTime>)> {
     let name = progress.msg.strip_prefix(RUNNING_TEST)?;
-    let told = name
+    let name_and_start = name
         .rsplit_once(SINCE)
         .and_then(|(name, since)| Some((name, clock::parse_rfc3339(since)?)));
-    Some(match told {
+    Some(match name_and_start {
         Some((name, since)) => (name, Some(since)),
         None => (name, clock::parse_rfc3339(&progress.timestamp)),
     })
@@ -77,6 +78,9 @@ pub struct Run {
     /// The problem that prevents a run from starting; only known outside the aggregator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// How long the parts of a complete run took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timings: Option<Timings>,
     /// Creation time of the aggregator's pod; only known outside the aggregator, and never
     /// serialized.
     #[serde(skip)]
@@ -167,10 +171,10 @@ fn plain(value: &mut Value) -> serde_json::Result<&mut Map<String, Value>> {
             "{value} stands where an object is needed"
         )));
     };
-    let known = std::mem::take(fields)
+    let entries = std::mem::take(fields)
         .into_iter()
         .filter(|(_, value)| !value.is_null());
-    fields.extend(known.map(|(name, value)| (name.to_ascii_lowercase(), value)));
+    fields.extend(entries.map(|(name, value)| (name.to_ascii_lowercase(), value)));
     Ok(fields)
 }
 
@@ -239,6 +243,7 @@ impl Default for Run {
             upload: None,
             error: None,
             message: None,
+            timings: None,
             started: None,
             received_bytes: 0,
             refusals: 0,

@@ -50,9 +50,9 @@ impl SuiteLog {
             {
                 return Ok(log);
             }
-            let whole = line.ends_with(b"\n");
+            let is_complete = line.ends_with(b"\n");
             log.take(uncoloured(&String::from_utf8_lossy(&line)).trim());
-            if !whole {
+            if !is_complete {
                 input.skip_until(b'\n')?;
             }
         }

@@ -30,9 +30,8 @@ pub(super) enum Credential {
 pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     let folder = std::env::var_os("DOCKER_CONFIG").map(PathBuf::from);
     let homes = sys::homes(&sys::variable);
-    let home = || homes.first().map(|home| home.join(".docker"));
     let Some(path) = folder
-        .or_else(home)
+        .or_else(|| homes.first().map(|home| home.join(".docker")))
         .map(|folder| folder.join("config.json"))
     else {
         return Ok(None);
@@ -40,12 +39,12 @@ pub(super) fn find(registry: &str) -> Result<Option<Credential>> {
     if !path.exists() {
         return Ok(None);
     }
-    let shown = path.display();
+    let file = path.display();
     let text = small::read(&path, MAX_CONFIG_BYTES).at("cannot read", &path)?;
     let config: Value =
-        serde_json::from_slice(&text).with_context(|| format!("`{shown}` is not JSON"))?;
+        serde_json::from_slice(&text).with_context(|| format!("`{file}` is not JSON"))?;
     in_config(&config, registry)
-        .with_context(|| format!("credentials for `{registry}` in `{shown}`"))
+        .with_context(|| format!("credentials for `{registry}` in `{file}`"))
 }
 
 pub(super) fn in_config(config: &Value, registry: &str) -> Result<Option<Credential>> {
@@ -54,9 +53,9 @@ pub(super) fn in_config(config: &Value, registry: &str) -> Result<Option<Credent
         .iter()
         .find_map(|name| config["credHelpers"][name].as_str());
     let helper = helper.or_else(|| config["credsStore"].as_str());
-    let told =
+    let answer =
         helper.and_then(|helper| names.iter().find_map(|name| ask(helper, name).transpose()));
-    if let Some(found) = told {
+    if let Some(found) = answer {
         return found.map(Some);
     }
     for name in &names {
@@ -106,8 +105,9 @@ fn ask(helper: &str, server: &str) -> Result<Option<Credential>> {
     command.arg("get").stderr(Stdio::null());
     let (input, interactive) = (Some(server.as_bytes()), std::io::stdin().is_terminal());
     let limit = sys::CREDENTIALS_TIMEOUT;
-    let asked = sys::ask_for_credentials(&mut command, input, MAX_ANSWER_BYTES, interactive, limit);
-    let (output, status) = asked.with_context(|| format!("`{program}` failed"))?;
+    let answer =
+        sys::ask_for_credentials(&mut command, input, MAX_ANSWER_BYTES, interactive, limit);
+    let (output, status) = answer.with_context(|| format!("`{program}` failed"))?;
     if !status.success() {
         // The response of a helper to an unknown server.
         return Ok(None);

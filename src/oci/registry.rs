@@ -257,7 +257,7 @@ impl Client {
                 Ok(_) | Err(_) => {}
             }
             ensure!(
-                attempts.again_at(from),
+                attempts.wait_to_retry_at(from),
                 "interrupted after {from} of {} bytes",
                 blob.size
             );
@@ -333,10 +333,10 @@ impl Client {
     fn base(&self, image: &Reference) -> String {
         let host = image.host();
         let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-        let near = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
+        let is_local = ["localhost", "127.0.0.1", "[::1]"].contains(&name);
         format!(
             "{}://{host}",
-            if self.plain || near && !self.wants_tls(host) {
+            if self.plain || is_local && !self.wants_tls(host) {
                 "http"
             } else {
                 "https"
@@ -376,12 +376,15 @@ impl Client {
         body: Option<Piece<'_>>,
     ) -> Result<Response<Body>> {
         // Blobs may be stored on other hosts, which must not receive credentials.
-        let own = url
+        let is_same_registry = url
             .strip_prefix(&self.base(image))
             .is_some_and(|rest| rest.starts_with('/'));
         let key = (image.registry.clone(), image.repository.clone(), push);
-        let mut authorisation = lock(&self.known).get(&key).cloned().filter(|_| own);
-        let mut may_ask = own;
+        let mut authorisation = lock(&self.known)
+            .get(&key)
+            .cloned()
+            .filter(|_| is_same_registry);
+        let mut may_ask = is_same_registry;
         loop {
             let mut request = Request::builder().method(method).uri(url);
             for (name, value) in headers {
@@ -398,10 +401,13 @@ impl Client {
                 }
                 None => self.agent.run(request.body(())?),
             };
-            let answer = answer.map_err(tls::explained).with_context(|| match own {
-                true => format!("no answer from `{}/v2/`", self.base(image)),
-                false => format!("no answer from `{}`", short(url)),
-            })?;
+            let answer =
+                answer
+                    .map_err(tls::explained)
+                    .with_context(|| match is_same_registry {
+                        true => format!("no answer from `{}/v2/`", self.base(image)),
+                        false => format!("no answer from `{}`", short(url)),
+                    })?;
             let is_refused = answer.status() == StatusCode::UNAUTHORIZED;
             let Some(challenge) = challenge(&answer).filter(|_| is_refused && may_ask) else {
                 return Ok(answer);
@@ -554,7 +560,7 @@ impl Client {
                 Err(error) => error,
             };
             let is_final = error.is::<Final>() || tls::is_distrust(&error);
-            if is_final || !attempts.again_at(done()) {
+            if is_final || !attempts.wait_to_retry_at(done()) {
                 return Err(error);
             }
             log::info!("{error:#}; retrying");
@@ -607,16 +613,16 @@ fn is_busy(answer: &Response<Body>) -> bool {
 fn refusal(answer: Response<Body>, url: &str) -> anyhow::Error {
     let (status, is_busy, url) = (answer.status(), is_busy(&answer), short(url));
     let document: Value = json::from_slice(&body(answer).unwrap_or_default()).unwrap_or_default();
-    let said = document["errors"][0]["message"]
+    let message = document["errors"][0]["message"]
         .as_str()
         .or_else(|| document["errors"][0]["code"].as_str());
-    let why = match (status, said) {
-        (StatusCode::UNAUTHORIZED, said) => format!(
+    let why = match (status, message) {
+        (StatusCode::UNAUTHORIZED, message) => format!(
             "`{url}`: {status}: {}; use an account with access, by `docker login` or in \
              config.json",
-            said.unwrap_or("not allowed")
+            message.unwrap_or("not allowed")
         ),
-        (_, Some(said)) => format!("`{url}`: {status}: {said}"),
+        (_, Some(message)) => format!("`{url}`: {status}: {message}"),
         (StatusCode::NOT_FOUND, None) => format!("`{url}`: not found"),
         (_, None) => format!("`{url}`: the registry answered {status}"),
     };
@@ -685,7 +691,7 @@ impl Client {
     }
 
     /// The image that the registry has under a name, if any.
-    pub fn look(&self, image: &Reference) -> Result<Option<ImageInfo>> {
+    pub fn find_image(&self, image: &Reference) -> Result<Option<ImageInfo>> {
         if self.exists(image)?.is_none() {
             return Ok(None);
         }
@@ -750,20 +756,20 @@ fn challenge(answer: &Response<Body>) -> Option<String> {
 
 /// `realm="https://…",service="…"`; quotes may contain commas.
 pub(super) fn fields(text: &str) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+    let mut pairs = Vec::new();
     let mut rest = text;
     while let Some((key, after)) = rest.split_once('=') {
         let (value, after) = match after.strip_prefix('"') {
             Some(quoted) => quoted.split_once('"').unwrap_or((quoted, "")),
             None => after.split_at(after.find(',').unwrap_or(after.len())),
         };
-        found.push((
+        pairs.push((
             key.trim_matches([',', ' ']).to_ascii_lowercase(),
             value.to_owned(),
         ));
         rest = after;
     }
-    found
+    pairs
 }
 
 /// A part of a file being sent.

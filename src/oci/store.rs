@@ -38,7 +38,7 @@ pub struct Platform(pub Vec<String>);
 impl Platform {
     /// Parses `linux/amd64`, `arm64`, several with commas between them, or `all`.
     pub fn parse(text: &str) -> Result<Self> {
-        let one = |part: &str| {
+        let parse_part = |part: &str| {
             let (os, arch) = part.split_once('/').unwrap_or(("linux", part));
             let is_one = !os.is_empty() && !arch.is_empty() && !arch.contains('/') && part != "all";
             ensure!(
@@ -52,7 +52,7 @@ impl Platform {
             "all" => Ok(Self(Vec::new())),
             _ => text
                 .split(',')
-                .map(|part| one(part.trim()))
+                .map(|part| parse_part(part.trim()))
                 .collect::<Result<_>>()
                 .map(Self),
         }
@@ -65,7 +65,7 @@ impl Platform {
     }
 
     /// This machine's platform.
-    pub fn here() -> Self {
+    pub fn local() -> Self {
         Self(vec![format!("linux/{}", architecture())])
     }
 }
@@ -168,12 +168,12 @@ impl Store {
     pub fn blobs(&self) -> Result<Vec<(String, PathBuf)>> {
         let entries = fs::read_dir(&self.blobs).at("cannot read", &self.blobs)?;
         let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-        let mut found: Vec<_> = names
+        let mut blobs: Vec<_> = names
             .filter(|name| hash_of(&format!("sha256:{name}")).is_some())
             .map(|name| (name.clone(), self.blobs.join(name)))
             .collect();
-        found.sort();
-        Ok(found)
+        blobs.sort();
+        Ok(blobs)
     }
 
     /// A manifest.
@@ -202,8 +202,8 @@ impl Store {
         }
         let index = self.manifest(root)?;
         let all = items(&index["manifests"]);
-        let here = Platform::here();
-        let chosen = all.iter().find(|entry| here.fits(entry)).or(all.first());
+        let local = Platform::local();
+        let chosen = all.iter().find(|entry| local.fits(entry)).or(all.first());
         Ok(chosen
             .and_then(Descriptor::read)
             .filter(|chosen| !chosen.is_index()))
@@ -264,14 +264,14 @@ impl Store {
         }
         let mut index: Value = json::from_slice(&bytes)?;
         let all = items(&index["manifests"]);
-        let known: Vec<String> = all
+        let available: Vec<String> = all
             .iter()
             .filter_map(|entry| platform_of(&entry["platform"]))
             .collect();
-        if let Some(missing) = wanted.iter().find(|one| !known.contains(one)) {
+        if let Some(missing) = wanted.iter().find(|one| !available.contains(one)) {
             bail!(
                 "`{name}` is not available for {missing}, only for {}",
-                known.join(", ")
+                available.join(", ")
             );
         }
         let chosen: Vec<Value> = all
@@ -335,18 +335,18 @@ impl Store {
 pub(super) fn parts(manifest: &Value, name: &Reference) -> Result<Vec<Descriptor>> {
     let layers = items(&manifest["layers"]);
     let all = std::iter::once(&manifest["config"]).chain(layers);
-    let own = all.filter(|part| {
+    let own_parts = all.filter(|part| {
         !part["mediaType"]
             .as_str()
             .unwrap_or_default()
             .contains("foreign")
     });
-    own.map(|part| descriptor(part, name)).collect()
+    own_parts.map(|part| descriptor(part, name)).collect()
 }
 
 impl Store {
     /// Platforms of an image in the store.
-    pub fn look(&self, image: &Stored) -> Result<ImageInfo> {
+    pub fn image_info(&self, image: &Stored) -> Result<ImageInfo> {
         ImageInfo::new(image.root.clone(), &self.manifest(&image.root)?, |blob| {
             self.manifest(blob)
         })
@@ -362,7 +362,7 @@ impl Store {
         limit: u64,
         out: &mut File,
     ) -> Result<bool> {
-        let (_, bytes) = self.chosen(client, name, &Platform::here())?;
+        let (_, bytes) = self.chosen(client, name, &Platform::local())?;
         let manifest = serde_json::from_slice(&bytes)?;
         self.file_in(&manifest, name, Some(client), path, limit, out)
     }
@@ -397,7 +397,7 @@ impl Store {
             if let Some(client) = client.filter(|_| std::fs::metadata(&blob).is_err()) {
                 client.download(name, &layer, &blob, &|_, _| ())?;
             }
-            match look(&blob, path, limit, out)
+            match copy_from_layer(&blob, path, limit, out)
                 .with_context(|| format!("`{name}`: layer {}", layer.digest))?
             {
                 LayerEntry::File => return Ok(true),
@@ -417,7 +417,7 @@ enum LayerEntry {
     Nothing,
 }
 
-fn look(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<LayerEntry> {
+fn copy_from_layer(blob: &Path, path: &str, limit: u64, out: &mut File) -> Result<LayerEntry> {
     let mut file = BufReader::with_capacity(128 << 10, File::open(blob)?);
     let input: Box<dyn Read> = match file.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(Gunzip::new(file)),
@@ -583,9 +583,9 @@ fn append(
 /// Reads an archive into `store`, checking every blob against its name. Returns the images that
 /// have a name.
 pub fn read_archive(path: &Path, store: &Store) -> Result<Vec<Stored>> {
-    let shown = path.display();
+    let archive = path.display();
     let file = File::open(path).at("cannot read", path)?;
-    let broken = || format!("`{shown}` is not an image archive, or it is damaged");
+    let broken = || format!("`{archive}` is not an image archive, or it is damaged");
     let mut reader = Reader::new(BufReader::new(file), Limits::default());
     let mut index = None;
     while let Some(entry) = reader.next_entry().with_context(broken)? {
@@ -617,24 +617,24 @@ pub fn read_archive(path: &Path, store: &Store) -> Result<Vec<Stored>> {
     }
     let index = index.with_context(|| {
         format!(
-            "`{shown}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… \
+            "`{archive}` has no index.json: it is not an OCI archive; `skopeo copy docker-archive:… \
              oci-archive:…` converts docker's old format"
         )
     })?;
     let mut images = Vec::new();
     for entry in items(&index["manifests"]) {
         let root = Descriptor::read(entry).with_context(broken)?;
-        let whole = entry["annotations"][TAG]
+        let full_name = entry["annotations"][TAG]
             .as_str()
             .filter(|name| name.contains('/'));
-        if let Some(name) = entry["annotations"][NAME].as_str().or(whole) {
+        if let Some(name) = entry["annotations"][NAME].as_str().or(full_name) {
             images.push(Stored {
                 name: Reference::parse(name)?,
                 root,
             });
         }
     }
-    ensure!(!images.is_empty(), "`{shown}` names no images");
+    ensure!(!images.is_empty(), "`{archive}` names no images");
     Ok(images)
 }
 
@@ -706,7 +706,7 @@ mod within_tests {
                 .write(true)
                 .open(&out)
                 .unwrap();
-            match (look(&blob, "bin/x", 5, &mut file), expected) {
+            match (copy_from_layer(&blob, "bin/x", 5, &mut file), expected) {
                 (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{entries:?}"),
                 (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
                 (found, _) => panic!("{entries:?}: {found:?}"),
@@ -731,11 +731,11 @@ mod within_tests {
         let whole = std::fs::read(&blob).unwrap();
         std::fs::write(&blob, &whole[..700]).unwrap();
         assert!(
-            look(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err(),
+            copy_from_layer(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err(),
             "a layer that is cut"
         );
         std::fs::write(&blob, [0x28, 0xb5, 0x2f, 0xfd]).unwrap();
-        assert!(look(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err());
+        assert!(copy_from_layer(&blob, "bin/x", 5, &mut File::create(&out).unwrap()).is_err());
     }
 }
 

@@ -31,6 +31,7 @@ use http::Server;
 use kube::{self, Object as _, Resource, Selector};
 use model::names::{self, AGGREGATOR_SELECTORS};
 use model::plugin::{self, Definition};
+use model::timings::{self, Stopwatch};
 use model::verdict::RunEnd;
 use model::{config, layout, status};
 use run::aggregator::Aggregator;
@@ -179,14 +180,19 @@ impl ClusterRun<'_> {
                 self.config.namespace
             );
         };
-        let again = retry::attempts(&self.config, &self.definitions);
+        let retry_definitions = retry::attempts(&self.config, &self.definitions);
         let roster = Roster::default();
         let by_node = self.certifies_nodes(pod, rights)?;
         if by_node {
             aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
                 client: self.client.once(review::REVIEW_TIMEOUT),
                 config: self.config.clone(),
-                definitions: self.definitions.iter().chain(&again).cloned().collect(),
+                definitions: self
+                    .definitions
+                    .iter()
+                    .chain(&retry_definitions)
+                    .cloned()
+                    .collect(),
                 owner: uid(pod).to_owned(),
                 roster: roster.clone(),
             }));
@@ -216,11 +222,12 @@ impl ClusterRun<'_> {
             run_dir,
             config: &self.config,
             plugins: retry::launches(&self.definitions, expected),
-            attempts: &again,
+            attempts: &retry_definitions,
         };
         let redactor = Redactor::new(&self.config.redaction)?;
         let redactor = redactor.as_ref();
         let mut is_recorded = false;
+        let mut stopwatch = Stopwatch::start();
         let finish = || {
             if stop.stopped() {
                 bail!("the run was interrupted; it resumes when this container is started again");
@@ -231,13 +238,20 @@ impl ClusterRun<'_> {
                 .iter()
                 .flatten()
                 .any(|entry| entry.timed_out);
+            stopwatch.end_plugins(aggregator.store.lock().milestones);
             let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
+            stopwatch.end(timings::SNAPSHOT);
             for plugin in context.to_remove() {
                 if let Err(error) = driver.remove(plugin) {
                     log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
                 }
             }
+            let measured = stopwatch.timings(kube::sent_requests());
+            pack::write_json(&run_dir.join(layout::TIMINGS), &json!(measured))?;
             let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
+            stopwatch.end(timings::ARCHIVE);
+            let measured = stopwatch.timings(kube::sent_requests());
+            aggregator.store.lock().timings = Some(measured);
             is_recorded = self.record_end(publisher, pod, &aggregator.last_status(&archive));
             log::info!("Results available at {}", path.display());
             Ok((path, archive, errors + failed))
@@ -336,16 +350,16 @@ impl ClusterRun<'_> {
             "data": data,
         });
         let (maps, namespace) = (&Resource::CONFIG_MAPS, &self.config.namespace);
-        let told = match self.client.create(maps, namespace, &map) {
+        let report = match self.client.create(maps, namespace, &map) {
             Err(error) if error.already_exists() => self.client.merge_patch(
                 maps,
                 namespace,
                 names::AUTHORITY_MAP,
                 &json!({"data": data}),
             ),
-            told => told,
+            report => report,
         };
-        if let Err(error) = told {
+        if let Err(error) = report {
             log::warn!(
                 "the certificate that the archive's seal is checked with exists only in this pod: \
                  {error}"
@@ -514,7 +528,7 @@ impl ClusterRun<'_> {
 
     /// Keeps the logs of a pod, as the snapshot does of those that still exist at the end.
     fn keep_logs(&self, run_dir: &Path, pod: &Value, stop: &Stop) {
-        let kept = Redactor::new(&self.config.redaction).and_then(|redactor| {
+        let outcome = Redactor::new(&self.config.redaction).and_then(|redactor| {
             let redactor = redactor.as_ref();
             let (client, config) = (&self.client, &self.config);
             Query {
@@ -526,7 +540,7 @@ impl ClusterRun<'_> {
             }
             .keep_logs(pod, stop)
         });
-        if let Err(error) = kept {
+        if let Err(error) = outcome {
             log::warn!(
                 "the logs of {} are lost: {error:#}",
                 pod["metadata"]["name"]
@@ -575,7 +589,7 @@ impl ClusterRun<'_> {
     /// server cannot be reached at all.
     fn own_pod(&self) -> Result<Option<Value>> {
         let namespace = &self.config.namespace;
-        let client = self.client.clone().patience(FIRST_CONTACT_TIMEOUT);
+        let client = self.client.clone().retry_timeout(FIRST_CONTACT_TIMEOUT);
         let pod = match client.get(&Resource::PODS, namespace, &self.own_name) {
             Ok(pod) => return Ok(Some(pod)),
             Err(error @ kube::Error::Api(_)) => {
@@ -633,10 +647,11 @@ impl ClusterRun<'_> {
             let Some(uuid) = uuid.filter(|uuid| config::is_run(uuid)) else {
                 continue;
             };
-            let known = small::read(&entry.path().join(layout::IDENTITY), MAX_IDENTITY_BYTES);
-            let why = match known.and_then(small::text) {
-                Ok(known)
-                    if known
+            let stored_identity =
+                small::read(&entry.path().join(layout::IDENTITY), MAX_IDENTITY_BYTES);
+            let why = match stored_identity.and_then(small::text) {
+                Ok(stored_identity)
+                    if stored_identity
                         .lines()
                         .any(|line| identity.lines().any(|own| own == line)) =>
                 {

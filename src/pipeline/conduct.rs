@@ -177,18 +177,19 @@ fn receive(
 /// How long a plugin may take: according to the run's settings, else its definition, else the
 /// general limit.
 fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
-    let own = config
+    let plugin_limit = config
         .plugin_timeouts
         .get(definition.name())
         .copied()
         .or(definition.config.timeout)
         .map(|span| span.0);
-    own.or_else(|| {
-        u64::try_from(config.server.timeout_seconds)
-            .ok()
-            .map(Duration::from_secs)
-    })
-    .filter(|limit| !limit.is_zero())
+    plugin_limit
+        .or_else(|| {
+            u64::try_from(config.server.timeout_seconds)
+                .ok()
+                .map(Duration::from_secs)
+        })
+        .filter(|limit| !limit.is_zero())
 }
 
 /// How long all groups together may take; `None` if one of them has no limit.
@@ -291,8 +292,9 @@ fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Erro
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
 fn last_order(plugins: &[PluginLaunch<'_>], plugin: &PluginLaunch<'_>) -> i64 {
     let definitions = plugins.iter().map(|plugin| plugin.definition);
-    let own = definitions.filter(|one| one.whole() == plugin.definition.name());
-    own.map(|one| one.config.order)
+    let parts = definitions.filter(|one| one.results_plugin() == plugin.definition.name());
+    parts
+        .map(|one| one.config.order)
         .max()
         .unwrap_or(plugin.definition.config.order)
 }

@@ -131,10 +131,12 @@ impl LocalRun<'_> {
             false => vec![ResultId::global(definition.name())],
         };
         let expected: Vec<Vec<ResultId>> = self.definitions.iter().map(expected).collect();
-        let again = retry::attempts(&self.config, self.definitions);
+        let retry_definitions = retry::attempts(&self.config, self.definitions);
         let aggregator = Aggregator::open(&run_dir, &expected.concat(), settings)?;
         // Processes on one machine only have the tokens created here.
-        let attempts = again.iter().map(|attempt| ResultId::global(attempt.name()));
+        let attempts = retry_definitions
+            .iter()
+            .map(|attempt| ResultId::global(attempt.name()));
         let all = expected.iter().flatten().cloned().chain(attempts);
         let tokens = review::tokens(all)?;
         let aggregator = aggregator.certifies(Box::new(review::KnownTokens(tokens.clone())));
@@ -160,7 +162,7 @@ impl LocalRun<'_> {
             run_dir: &run_dir,
             config: &self.config,
             plugins: retry::launches(self.definitions, expected),
-            attempts: &again,
+            attempts: &retry_definitions,
         };
 
         if let Err(error) = sys::adopt_strays() {

@@ -67,37 +67,38 @@ impl RunContext<'_> {
         for attempt in self
             .attempts
             .iter()
-            .filter(|attempt| attempt.whole() == name)
+            .filter(|attempt| attempt.results_plugin() == name)
         {
             if stop.stopped() {
                 return;
             }
-            let own = attempt.name();
+            let attempt_name = attempt.name();
             let state = self.aggregator.store.lock();
-            let is_over = state.expects(own) && state.settled(own);
+            let is_over = state.expects(attempt_name) && state.settled(attempt_name);
             drop(state);
             if is_over {
                 // From before a restart: this attempt was launched, as its definition shows.
                 continue;
             }
-            let again = self.failed(plugin).and_then(|failed| {
+            let was_retried = self.failed(plugin).and_then(|failed| {
                 let Some(definition) = focused(attempt, &failed) else {
                     return Ok(false);
                 };
                 log::info!(
-                    "plugin `{name}`: {} of its tests failed, and are started again as `{own}`",
+                    "plugin `{name}`: {} of its tests failed, and are started again \
+                     as `{attempt_name}`",
                     failed.len()
                 );
                 let attempt = PluginLaunch {
                     definition: &definition,
-                    ids: vec![ResultId::global(own)],
+                    ids: vec![ResultId::global(attempt_name)],
                 };
                 describe(&attempt, self)?;
                 self.aggregator.store.expect(&attempt.ids[0])?;
                 launch(&attempt);
                 Ok(true)
             });
-            match again {
+            match was_retried {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
@@ -134,11 +135,12 @@ impl RunContext<'_> {
     pub(super) fn rules(&self, plugin: &PluginLaunch<'_>) -> ReadingRules {
         let config = &plugin.definition.config;
         let name = plugin.definition.name();
-        let own = |definitions: Vec<&Definition>| {
-            let own = definitions
+        let names_of_parts = |definitions: Vec<&Definition>| {
+            let parts = definitions
                 .into_iter()
                 .filter(|one| one.config.part_of.as_deref() == Some(name));
-            own.map(|one| one.name().to_owned())
+            parts
+                .map(|one| one.name().to_owned())
                 .filter(|one| self.aggregator.store.lock().expects(one))
                 .collect()
         };
@@ -162,12 +164,13 @@ impl RunContext<'_> {
             per_node: config.driver.is_per_node(),
             format: config.result_format.clone(),
             files: config.result_files.clone(),
-            parts: own(self
-                .plugins
-                .iter()
-                .map(|plugin| plugin.definition)
-                .collect()),
-            attempts: own(self.attempts.iter().collect()),
+            parts: names_of_parts(
+                self.plugins
+                    .iter()
+                    .map(|plugin| plugin.definition)
+                    .collect(),
+            ),
+            attempts: names_of_parts(self.attempts.iter().collect()),
             expected: expected.collect(),
             limit: Instant::now().checked_add(limit).map(|end| (end, limit)),
             resumed: match name {
@@ -210,7 +213,7 @@ fn focused(definition: &Definition, tests: &BTreeSet<String>) -> Option<Definiti
     }
     let focused = focus::only(definition, tests.iter().map(String::as_str), true);
     if focused.is_none() {
-        let (name, count) = (definition.whole(), tests.len());
+        let (name, count) = (definition.results_plugin(), tests.len());
         log::warn!("plugin `{name}`: {count} failed tests are too many to be started again");
     }
     focused
@@ -249,7 +252,7 @@ mod tests {
         let attempts = attempts(&config, &all);
         let names: Vec<_> = attempts
             .iter()
-            .map(|one| (one.name(), one.whole()))
+            .map(|one| (one.name(), one.results_plugin()))
             .collect();
         assert_eq!(names, [("p-retry-1", "p"), ("p-retry-2", "p")]);
         assert!(

@@ -85,8 +85,9 @@ impl ClusterReviewer {
 
     fn plugin(&self, seat: &Seat, claims: &Claims) -> Result<&Definition, ReviewError> {
         let mut all = self.definitions.iter();
-        let own = all.find(|definition| session(&self.config, definition.name()) == seat.session);
-        own.ok_or_else(|| self.stranger(claims))
+        let definition =
+            all.find(|definition| session(&self.config, definition.name()) == seat.session);
+        definition.ok_or_else(|| self.stranger(claims))
     }
 
     fn stranger(&self, claims: &Claims) -> ReviewError {
@@ -238,8 +239,8 @@ impl Reviewer for KnownTokens {
     }
 
     fn review(&self, token: &str, _: IpAddr) -> Result<Holder, ReviewError> {
-        let known = self.0.iter().find(|(_, known)| *known == token);
-        let (id, _) = known
+        let entry = self.0.iter().find(|(_, known_token)| *known_token == token);
+        let (id, _) = entry
             .ok_or_else(|| ReviewError::Unknown("the token does not belong to this run".into()))?;
         Ok(Holder {
             id: id.clone(),

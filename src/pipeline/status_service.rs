@@ -184,10 +184,10 @@ fn metrics(run: &Run) -> String {
         }
     }
     let each = |of: &dyn Fn(&PluginCounts) -> Option<u64>| -> Vec<Sample> {
-        let known = plugins
+        let numbers = plugins
             .iter()
             .filter_map(|(name, results)| Some((*name, of(results)?)));
-        known
+        numbers
             .map(|(name, number)| (vec![("plugin", name.to_owned())], number as f64))
             .collect()
     };

@@ -17,19 +17,19 @@ pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
     if url.ends_with('/') {
         return paths
             .iter()
-            .try_for_each(|path| one(path, &format!("{url}{}", name(path)), stop));
+            .try_for_each(|path| upload_archive(path, &format!("{url}{}", name(path)), stop));
     }
     // Names start with the time.
     paths
         .iter()
         .max()
-        .map_or(Ok(()), |path| one(path, url, stop))
+        .map_or(Ok(()), |path| upload_archive(path, url, stop))
 }
 
-fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
+fn upload_archive(path: &Path, url: &str, stop: &Stop) -> Result<()> {
     let digest = base::file_sha256(path).at("cannot read", path)?;
     let digest = format!("sha-256=:{}:", BASE64.encode(digest));
-    fetch::put(
+    fetch::upload(
         url,
         path,
         &[
@@ -55,7 +55,7 @@ fn one(path: &Path, url: &str, stop: &Stop) -> Result<()> {
         return Ok(());
     }
     for (ending, file) in seal {
-        fetch::put(
+        fetch::upload(
             &format!("{url}{ending}"),
             &file,
             &[("content-type", "application/octet-stream")],

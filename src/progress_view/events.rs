@@ -62,7 +62,7 @@ impl Reported {
             let begins =
                 task.done == 0 && task.steps.is_none() || task.unit == Unit::Bytes && !task.over;
             let is_news = match self.tasks.get(&task.name) {
-                Some(before) => before != task && (!may_wait || far(before, task)),
+                Some(before) => before != task && (!may_wait || is_newsworthy(before, task)),
                 None => !may_wait || !begins,
             };
             if !is_news {
@@ -76,13 +76,13 @@ impl Reported {
             });
         }
         for trouble in &scene.troubles {
-            let known = self
+            let reported_places = self
                 .troubles
                 .entry((trouble.task.clone(), trouble.cause.clone()))
                 .or_default();
             let places = trouble.places.len().max(1);
-            if places > *known {
-                *known = places;
+            if places > *reported_places {
+                *reported_places = places;
                 lines.push(if self.json {
                     event("trouble", shown.elapsed, json!(trouble))
                 } else {
@@ -210,7 +210,7 @@ impl Scene {
 }
 
 /// Whether a task has progressed enough for another line.
-fn far(before: &Task, task: &Task) -> bool {
+fn is_newsworthy(before: &Task, task: &Task) -> bool {
     let (was, is) = (before.finest(), task.finest());
     let step =
         |was: u64, done: u64, total: u64| done.saturating_sub(was) >= total.div_ceil(PARTS).max(1);
@@ -264,8 +264,9 @@ fn count(task: &Task) -> String {
 fn task_line(task: &Task, took: Option<Duration>) -> String {
     let mut line = count(task);
     let steps = task.steps.is_some_and(|steps| steps.failed > 0);
-    let told = steps || task.failed > 0 && (task.unit != Unit::Once || task.steps.is_none());
-    if task.over && !task.result.is_empty() && !(told && task.result == FAILED) {
+    let has_failure_count =
+        steps || task.failed > 0 && (task.unit != Unit::Once || task.steps.is_none());
+    if task.over && !task.result.is_empty() && !(has_failure_count && task.result == FAILED) {
         line = format!("{line}, {}", task.result);
     }
     if task.over {

@@ -49,7 +49,7 @@ pub(super) struct BoardTerminal {
 impl BoardTerminal {
     /// This terminal; a column and a row of the window remain free, to avoid wrapping and
     /// scrolling.
-    pub(super) fn here() -> Self {
+    pub(super) fn detect() -> Self {
         let Size { columns, rows } = live::size();
         Self {
             width: columns.saturating_sub(1),
@@ -69,8 +69,8 @@ impl BoardTerminal {
         let (title, state) = (visible::line(&scene.title), visible::line(&scene.state));
         let head = format!("{title}: {state}  {}", time(shown.elapsed));
         let mut out = vec![self.line(vec![(PLAIN, head)])];
-        let left = self.rows.saturating_sub(1 + footer.len());
-        let (tasks, troubles) = shares(left, scene.tasks.len(), scene.troubles.len());
+        let rows_left = self.rows.saturating_sub(1 + footer.len());
+        let (tasks, troubles) = shares(rows_left, scene.tasks.len(), scene.troubles.len());
         out.extend(self.tasks(shown, tasks));
         out.extend(self.troubles(&scene.troubles, troubles));
         out.extend(footer);
@@ -87,15 +87,15 @@ impl BoardTerminal {
             .filter(|part| !part.is_empty())
             .map(|part| visible::line(part))
             .collect();
-        let whole = parts.join(" · ");
-        let whole = if self.unicode {
-            whole
+        let text = parts.join(" · ");
+        let text = if self.unicode {
+            text
         } else {
-            whole.replace('·', "|")
+            text.replace('·', "|")
         };
         match parts.len() {
             0 => Vec::new(),
-            _ if columns(&whole) <= self.width => vec![faint(whole)],
+            _ if columns(&text) <= self.width => vec![faint(text)],
             _ => parts
                 .into_iter()
                 .map(|part| faint(part.into_owned()))
@@ -105,15 +105,15 @@ impl BoardTerminal {
 
     fn tasks(&self, shown: &Shown, rows: usize) -> Vec<Line> {
         let all = &shown.scene.tasks;
-        let mut kept: Vec<_> = all.iter().zip(&shown.times).collect();
+        let mut visible_tasks: Vec<_> = all.iter().zip(&shown.times).collect();
         if rows < all.len() {
             // Running tasks matter more than finished ones.
-            kept.sort_by_key(|(task, _)| task.over);
-            kept.truncate(rows.saturating_sub(1));
+            visible_tasks.sort_by_key(|(task, _)| task.over);
+            visible_tasks.truncate(rows.saturating_sub(1));
         }
-        let left_out = all.len() - kept.len();
+        let left_out = all.len() - visible_tasks.len();
         let narrow = self.width < 60;
-        let cells: Vec<Cells> = kept
+        let cells: Vec<Cells> = visible_tasks
             .iter()
             .map(|(task, times)| Cells::of(task, times, narrow))
             .collect();
@@ -180,22 +180,22 @@ impl BoardTerminal {
             .iter()
             .map(|trouble| sentence(trouble, 3))
             .collect();
-        let whole: Vec<String> = all.iter().flat_map(|text| self.wrapped(text)).collect();
-        if whole.len() <= rows {
-            return whole.into_iter().map(bad).collect();
+        let lines: Vec<String> = all.iter().flat_map(|text| self.wrapped(text)).collect();
+        if lines.len() <= rows {
+            return lines.into_iter().map(bad).collect();
         }
-        let shown = if rows < all.len() {
+        let number = if rows < all.len() {
             rows.saturating_sub(1)
         } else {
             all.len()
         };
         let mut out: Vec<Line> = all
             .into_iter()
-            .take(shown)
+            .take(number)
             .map(|text| bad(format!("  {text}")))
             .collect();
-        if shown < troubles.len() && rows > 0 {
-            let more = format!("  and {} more that are in trouble", troubles.len() - shown);
+        if number < troubles.len() && rows > 0 {
+            let more = format!("  and {} more that are in trouble", troubles.len() - number);
             out.push(bad(more));
         }
         out

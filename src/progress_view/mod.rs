@@ -232,8 +232,8 @@ impl Board {
                     first: task.finest().done,
                 }
             };
-            let known = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
-            known.ended = task.over.then(|| known.ended.unwrap_or(now));
+            let state = shared.tasks.entry(task.name.clone()).or_insert_with(fresh);
+            state.ended = task.over.then(|| state.ended.unwrap_or(now));
         }
         shared.scene = scene;
     }
@@ -247,8 +247,8 @@ impl Board {
         let mut reporter = Reporter::new(output, say);
         loop {
             let over = self.stop.wait(live::INTERVAL);
-            let shown = self.lock().shown();
-            reporter.tell(&shown, over);
+            let snapshot = self.lock().snapshot();
+            reporter.tell(&snapshot, over);
             if over {
                 return;
             }
@@ -257,7 +257,7 @@ impl Board {
 }
 
 impl Shared {
-    fn shown(&self) -> Shown {
+    fn snapshot(&self) -> Shown {
         let now = Instant::now();
         let times = self.scene.tasks.iter().map(|task| {
             let Some(known) = self.tasks.get(&task.name) else {
@@ -266,7 +266,7 @@ impl Shared {
             let until = known.ended.unwrap_or(now);
             TaskTimes {
                 took: known.began.map(|began| began.elapsed(until)),
-                left: task.left(known.first, until.saturating_duration_since(known.seen)),
+                left: task.time_left(known.first, until.saturating_duration_since(known.seen)),
             }
         });
         let times = times.collect();
@@ -279,7 +279,7 @@ impl Shared {
 }
 
 impl Task {
-    fn own(&self) -> Steps {
+    fn own_steps(&self) -> Steps {
         Steps {
             unit: self.unit,
             done: self.done,
@@ -289,7 +289,7 @@ impl Task {
     }
 
     fn finest(&self) -> Steps {
-        self.steps.unwrap_or(self.own())
+        self.steps.unwrap_or(self.own_steps())
     }
 
     /// The state of a task with a count of one.
@@ -305,29 +305,29 @@ impl Task {
     fn coarsest(&self) -> Steps {
         self.steps
             .filter(|_| self.unit == Unit::Once)
-            .unwrap_or(self.own())
+            .unwrap_or(self.own_steps())
     }
 
     /// Estimated time left at the current rate, for steps that run one after the other; at the rate
     /// of an earlier run until enough steps were seen.
-    fn left(&self, first: u64, took: Duration) -> Option<Duration> {
+    fn time_left(&self, first: u64, took: Duration) -> Option<Duration> {
         let least = if self.unit == Unit::Bytes { 2 } else { 30 };
         let Steps {
             unit, done, total, ..
         } = self.coarsest();
-        let seen = done.checked_sub(first)?;
-        let left = total.checked_sub(done)?;
+        let steps_seen = done.checked_sub(first)?;
+        let steps_left = total.checked_sub(done)?;
         if self.over || unit == Unit::Nodes {
             return None;
         }
-        if took.as_secs() < least || seen == 0 || seen * 20 < total {
+        if took.as_secs() < least || steps_seen == 0 || steps_seen * 20 < total {
             return self
                 .per_step
                 .filter(|_| total > 0)
-                .map(|each| each.saturating_mul(left.try_into().unwrap_or(u32::MAX)));
+                .map(|each| each.saturating_mul(steps_left.try_into().unwrap_or(u32::MAX)));
         }
         Some(Duration::from_secs(
-            took.as_secs().saturating_mul(left) / seen,
+            took.as_secs().saturating_mul(steps_left) / steps_seen,
         ))
     }
 }
@@ -370,7 +370,7 @@ impl<'a> Reporter<'a> {
                 let seconds = shown.elapsed.as_secs();
                 if self.drawn.0 != shown.scene || self.drawn.1 != seconds {
                     self.drawn = (shown.scene.clone(), seconds);
-                    live::draw(lines::BoardTerminal::here().lines(shown));
+                    live::draw(lines::BoardTerminal::detect().lines(shown));
                 }
                 return;
             }
@@ -489,20 +489,26 @@ mod tests {
             }
         };
         let earlier = Some(seconds(10));
-        assert_eq!(of(0, None).left(0, seconds(600)), None);
-        assert_eq!(of(0, earlier).left(0, seconds(5)), Some(seconds(1_000)));
+        assert_eq!(of(0, None).time_left(0, seconds(600)), None);
         assert_eq!(
-            of(2, earlier).left(0, seconds(600)),
+            of(0, earlier).time_left(0, seconds(5)),
+            Some(seconds(1_000))
+        );
+        assert_eq!(
+            of(2, earlier).time_left(0, seconds(600)),
             Some(seconds(980)),
             "too little was seen"
         );
-        assert_eq!(of(50, earlier).left(0, seconds(100)), Some(seconds(100)));
+        assert_eq!(
+            of(50, earlier).time_left(0, seconds(100)),
+            Some(seconds(100))
+        );
         assert_eq!(
             Task {
                 over: true,
                 ..of(50, earlier)
             }
-            .left(0, seconds(100)),
+            .time_left(0, seconds(100)),
             None
         );
     }
@@ -530,7 +536,7 @@ mod tests {
                 // A later task begins when first seen.
                 let later = scene(began, &[open, over, task("later", false)]);
                 board.show(later);
-                let shown = board.lock().shown();
+                let shown = board.lock().snapshot();
                 assert_eq!(long(Some(shown.elapsed)), Some(elapsed));
                 let times: Vec<_> = shown.times.iter().map(|times| long(times.took)).collect();
                 assert_eq!(times, took);

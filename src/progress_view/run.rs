@@ -40,7 +40,7 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
     for entry in run.plugins.iter().flatten() {
         plugins.entry(&entry.plugin).or_default().push(entry);
     }
-    let known = |task: Task| match task.coarsest().unit {
+    let with_pace = |task: Task| match task.coarsest().unit {
         Unit::Tests => Task {
             per_step: about.per_test,
             ..task
@@ -54,7 +54,7 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
     };
     let tasks = plugins
         .iter()
-        .map(|(name, entries)| known(task(name, entries, is_split(name))))
+        .map(|(name, entries)| with_pace(task(name, entries, is_split(name))))
         .collect();
     let mut footer = vec![waited_for(run, &plugins)];
     if run.status == status::RUNNING {
@@ -147,7 +147,7 @@ fn lasting(what: &str, since: Option<SystemTime>) -> String {
 /// joined with those of other parts counts more than this entry.
 fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
     let progress = entry.progress.as_deref()?;
-    let whole = |number: i64| u64::try_from(number).unwrap_or(0);
+    let count_of = |number: i64| u64::try_from(number).unwrap_or(0);
     let counts = entry.result_counts.iter().flatten();
     let of = |words: &[&str]| {
         counts
@@ -167,7 +167,7 @@ fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
         });
     }
     let failed = progress.failures.len() as u64;
-    let done = whole(progress.completed).saturating_add(failed);
+    let done = count_of(progress.completed).saturating_add(failed);
     let unit = if entry.plugin.split('-').next() == Some(TESTS) {
         Unit::Tests
     } else {
@@ -176,7 +176,7 @@ fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
     Some(Steps {
         unit,
         done,
-        total: whole(progress.total).max(done),
+        total: count_of(progress.total).max(done),
         failed,
     })
 }
@@ -206,23 +206,23 @@ pub(crate) fn troubles(run: &Run) -> Vec<Trouble> {
     let mut troubles: Vec<Trouble> = Vec::new();
     // Causes that differ only in numbers, hashes and the like are the same.
     let mut keys: HashMap<(&str, String), usize> = HashMap::new();
-    let mut known: HashMap<String, String> = HashMap::new();
+    let mut cause_keys: HashMap<String, String> = HashMap::new();
     let entries = run.plugins.iter().flatten();
     let nodes: HashSet<String> = entries.map(|entry| entry.node.clone()).collect();
-    let said = run
+    let messages = run
         .plugins
         .iter()
         .flatten()
         .filter_map(|entry| Some((entry, entry.message.as_ref()?)));
-    for (entry, cause) in said {
+    for (entry, cause) in messages {
         // Causes that differ only in the name of the node are the same.
-        let own = format!("`{}`", entry.node);
+        let node_name = format!("`{}`", entry.node);
         let cause = cause
-            .replace(&format!("node {own}"), "the node")
-            .replace(&own, "the node")
+            .replace(&format!("node {node_name}"), "the node")
+            .replace(&node_name, "the node")
             .split_whitespace()
             .joined(" ");
-        let key = known
+        let key = cause_keys
             .entry(cause.clone())
             .or_insert_with(|| remedies::cause_key(&cause, &nodes));
         let key = (&*entry.plugin, key.clone());

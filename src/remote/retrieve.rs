@@ -231,7 +231,7 @@ impl Retrieval<'_> {
                     );
                     return Err(why.into());
                 }
-                Err(RetrievalError::Restart(error)) if attempts.again(false) => {
+                Err(RetrievalError::Restart(error)) if attempts.wait_to_retry(false) => {
                     log::warn!("{error:#}; fetching everything again");
                 }
                 received => return Ok(self.settle(received?, &self.seals(aggregator))?),
@@ -430,7 +430,7 @@ impl Retrieval<'_> {
                 Err(failure) if is_slow => failure.into_error(),
                 Err(failure) => return Err(failure),
             };
-            let again = attempts.again_at(size);
+            let again = attempts.wait_to_retry_at(size);
             if stop.stopped() {
                 return Err(kube::Error::Stopped.into());
             }

@@ -491,6 +491,8 @@ pub(crate) struct StatusSource {
     is_service: bool,
     /// The start of the run, which a status service does not know.
     started: Option<SystemTime>,
+    /// Name of the aggregator's pod, if this program has created it.
+    created_pod: Option<String>,
 }
 
 impl StatusSource {
@@ -500,6 +502,16 @@ impl StatusSource {
             client,
             is_service: false,
             started: None,
+            created_pod: None,
+        }
+    }
+
+    /// The same source, of a run whose aggregator's pod this program has created, so that it need
+    /// not be looked for.
+    pub(crate) fn of_created_pod(self, name: &str) -> Self {
+        Self {
+            created_pod: Some(name.to_owned()),
+            ..self
         }
     }
 
@@ -509,6 +521,7 @@ impl StatusSource {
             client,
             is_service: true,
             started,
+            created_pod: None,
         }
     }
 
@@ -546,7 +559,7 @@ impl StatusSource {
         changed: impl FnMut(Option<RunState>) -> bool,
     ) -> Result<()> {
         match self.cluster() {
-            Some(client) => follow(client, namespace, changed),
+            Some(client) => follow(client, namespace, self.created_pod.as_deref(), changed),
             None => self.poll(changed),
         }
     }
@@ -654,18 +667,22 @@ fn read(client: &Client, namespace: &str) -> Result<RunState> {
 fn follow(
     client: &Client,
     namespace: &str,
+    created_pod: Option<&str>,
     mut told: impl FnMut(Option<RunState>) -> bool,
 ) -> Result<()> {
-    // Older aggregators are found by name.
-    let selector = match find(client, namespace) {
-        Ok(Some(pod)) => Selector::name(pod.name()),
-        Ok(None) => Selector::labels(AGGREGATOR_SELECTORS[0]),
-        Err(Error::Stopped) => return Ok(()),
-        Err(error) if error.is_passing() => {
-            log::warn!("{error}; waiting until it answers");
-            Selector::labels(AGGREGATOR_SELECTORS[0])
-        }
-        Err(error) => return Err(error).context("looking for the aggregator"),
+    let selector = match created_pod {
+        Some(name) => Selector::name(name),
+        None => match find(client, namespace) {
+            // Older aggregators are found by name.
+            Ok(Some(pod)) => Selector::name(pod.name()),
+            Ok(None) => Selector::labels(AGGREGATOR_SELECTORS[0]),
+            Err(Error::Stopped) => return Ok(()),
+            Err(error) if error.is_passing() => {
+                log::warn!("{error}; waiting until it answers");
+                Selector::labels(AGGREGATOR_SELECTORS[0])
+            }
+            Err(error) => return Err(error).context("looking for the aggregator"),
+        },
     };
     let over = client.stop().child();
     let watch = client

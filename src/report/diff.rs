@@ -31,6 +31,7 @@ use model::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure, plain};
 use model::layout;
 use model::remedies::{TestPlace, TestPlaces};
 use model::verdict::{Changes, Exit, FailOn, exit_of_changes};
+use yaml::natural;
 
 /// Factor and minimum in seconds from which a test is reported as slower.
 const SLOWER: f64 = 3.0;
@@ -255,8 +256,10 @@ impl Diff {
                     }
                 }),
         );
-        diff.changes.sort_by(|a, b| {
-            (a.kind, &a.plugin, &a.test, &a.node).cmp(&(b.kind, &b.plugin, &b.test, &b.node))
+        diff.changes.sort_by_cached_key(|change| {
+            let node = change.node.as_deref().unwrap_or_default();
+            let (plugin, test) = (change.plugin.clone(), change.test.clone());
+            (change.kind, plugin, test, natural(node))
         });
         Ok(diff)
     }

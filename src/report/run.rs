@@ -27,10 +27,10 @@ use model::health::{FailedQuery, Health, Part};
 use model::item::read::items;
 use model::item::{
     ATTEMPTS, DURATION, FAILED, FAILURE, FLAKY, Failure, Item, LINK, MessageMark, OTHER, PASSED,
-    REMEDY, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+    REMEDY, RESUMED, SKIPPED, TIMEOUT, UNKNOWN, plain,
 };
 use model::layout::{self, HEALTH, QUERY_ERRORS};
-use model::remedies::{Cause, Causes, ReportedFailure, TestPlace, TestPlaces, Why};
+use model::remedies::{Cause, Causes, ReportedFailure, TestPlace, TestPlaces, Why, crash_message};
 use model::verdict::{Exit, Limit, Outcome, PluginResult, exit_of_run};
 use yaml::natural;
 
@@ -549,6 +549,11 @@ impl<'a> Case<'a> {
         ))
     }
 
+    /// The name on one line: that of a missing result is its whole failure.
+    pub(crate) fn title(&self) -> &'a str {
+        plain(self.name).lines().next().unwrap_or_default()
+    }
+
     /// A detail that is text.
     pub fn detail(&self, key: &str) -> Option<&'a str> {
         self.item.details.get(key)?.as_str()
@@ -576,6 +581,10 @@ impl<'a> Case<'a> {
         }
         if failure.message.is_empty() {
             failure = Failure::split(&self.further_details(), MessageMark::default());
+        }
+        if let Some(message) = crash_message(&failure.message, &failure.rest()) {
+            failure.trace = failure.rest().into_owned();
+            failure.message = message;
         }
         failure
     }

@@ -329,8 +329,13 @@ fn test(case: &Case<'_>) -> String {
             .map(|text| element(name, None, None, Some(text)))
             .unwrap_or_default();
     }
+    let name = if case.is_error() {
+        case.title()
+    } else {
+        case.name
+    };
     testcase(
-        case.name,
+        name,
         class,
         &from_file.source,
         case.duration.unwrap_or_default(),

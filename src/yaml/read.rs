@@ -102,8 +102,8 @@ fn read<T>(
     duplicates: Duplicates,
     take: impl FnOnce(&mut Composer<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let whole = &ended(text);
-    let mut bytes = whole.as_bytes();
+    let ended_text = &ended(text);
+    let mut bytes = ended_text.as_bytes();
     take(&mut Composer::new(text, duplicates, &mut bytes))
 }
 
@@ -301,9 +301,9 @@ impl<'t> Composer<'t> {
     /// Charges the copy of a node to the limit of aliases; returns its depth.
     fn spend(&mut self, node: &Node, position: Position) -> Result<usize, Error> {
         let (bytes, depth) = measure(node);
-        let left = self.alias_bytes_left.checked_sub(bytes);
-        self.alias_bytes_left =
-            left.ok_or_else(|| position.error("aliases expand to too much; write out the values"))?;
+        let bytes_left = self.alias_bytes_left.checked_sub(bytes);
+        self.alias_bytes_left = bytes_left
+            .ok_or_else(|| position.error("aliases expand to too much; write out the values"))?;
         Ok(depth)
     }
 
@@ -336,10 +336,10 @@ impl<'t> Composer<'t> {
             check_unique(&written)?;
         }
         // The last of duplicate keys counts, and merged entries never override written ones.
-        let mut known = HashSet::new();
+        let mut keys = HashSet::new();
         let all = written.into_iter().rev().chain(merged);
         let mut entries: Vec<_> = all
-            .filter(|(key, _)| known.insert(key.text.clone()))
+            .filter(|(key, _)| keys.insert(key.text.clone()))
             .collect();
         entries.reverse();
         Ok(entries)

@@ -76,22 +76,22 @@ pub fn read_over<T: DeserializeOwned>(
 
 /// The JSON Schema of what a type reads.
 pub fn schema_of<T: DeserializeOwned>() -> Value {
-    let mut whole = Value::Null;
+    let mut root = Value::Null;
     let mut open = vec![Vec::new()];
     while let Some(path) = open.pop() {
-        let found = RefCell::<Found>::default();
+        let findings = RefCell::<Found>::default();
         let _ = T::deserialize(Reader::Probe(Probe {
             path: &path,
-            found: &found,
+            found: &findings,
         }));
-        let (schema, below) = found.into_inner();
+        let (schema, below) = findings.into_inner();
         let place = path
             .iter()
-            .fold(&mut whole, |value, key: &String| &mut value[key]);
+            .fold(&mut root, |value, key: &String| &mut value[key]);
         *place = schema;
         open.extend(below.into_iter().map(|steps| [&path[..], &steps].concat()));
     }
-    whole
+    root
 }
 
 /// The error for a value of the wrong kind.
@@ -154,12 +154,12 @@ impl serde::de::Error for Error {
             "a sequence" => "a list",
             other => other,
         };
-        let found = if let Unexpected::Str(_) = found {
+        let kind = if let Unexpected::Str(_) = found {
             "text".into()
         } else {
             found.to_string()
         };
-        Self::custom(format_args!("must be {needed}, not {found}"))
+        Self::custom(format_args!("must be {needed}, not {kind}"))
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -200,7 +200,7 @@ struct TypedReader<'de> {
 
 impl<'de> TypedReader<'de> {
     /// The node, unless it is missing or null.
-    fn given(&self) -> Option<&'de Node> {
+    fn present_node(&self) -> Option<&'de Node> {
         self.node.filter(|node| !node.is_null())
     }
 
@@ -234,7 +234,7 @@ impl<'de> TypedReader<'de> {
     }
 
     fn any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        match self.given().map(|node| &node.content) {
+        match self.present_node().map(|node| &node.content) {
             None | Some(Content::Null) => {
                 self.under.deserialize_any(visitor).map_err(Error::custom)
             }
@@ -269,14 +269,14 @@ impl<'de> TypedReader<'de> {
         name: &'static str,
         fields: &'static [&'static str],
     ) -> Result<Vec<(&'de str, Reader<'de>)>, Error> {
-        let whole = if self.path.is_empty() {
+        let place = if self.path.is_empty() {
             "the configuration"
         } else {
             &self.path
         };
-        let given = self
-            .given()
-            .map_or(Ok(&[][..]), |node| entries(whole, node))?;
+        let node_entries = self
+            .present_node()
+            .map_or(Ok(&[][..]), |node| entries(place, node))?;
         let is = |field: &str, key: &Key| match self.rules.any_case {
             true => field.eq_ignore_ascii_case(&key.text),
             false => field == key.text,
@@ -284,7 +284,7 @@ impl<'de> TypedReader<'de> {
         let mut all = Vec::new();
         for &field in fields {
             let under = self.under.get(field).unwrap_or(&Value::Null);
-            let entry = given.iter().rfind(|(key, _)| is(field, key));
+            let entry = node_entries.iter().rfind(|(key, _)| is(field, key));
             let node = entry.map(|(_, node)| node);
             // Without a value in either, the type has a default.
             if !under.is_null() || node.is_some_and(|node| !node.is_null()) {
@@ -292,7 +292,7 @@ impl<'de> TypedReader<'de> {
                 all.push((field, self.child(path, node, under)));
             }
         }
-        for (key, node) in given
+        for (key, node) in node_entries
             .iter()
             .filter(|(key, _)| !fields.iter().any(|field| is(field, key)))
         {
@@ -316,7 +316,7 @@ impl<'de> TypedReader<'de> {
             let of = if self.path.is_empty() {
                 String::new()
             } else {
-                format!(" in `{whole}`")
+                format!(" in `{place}`")
             };
             let unknown = key
                 .position
@@ -466,7 +466,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self {
             Self::Probe(probe) => probe.single(&visitor, "string"),
-            Self::Value(value) => match value.given() {
+            Self::Value(value) => match value.present_node() {
                 Some(node) => visitor.visit_str(text(&value.path, node)?),
                 None => visitor.visit_str(value.under.as_str().unwrap_or_default()),
             },
@@ -520,7 +520,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
             Self::Probe(probe) => return probe.end(json!({"enum": variants}), Vec::new()),
         };
         match value
-            .given()
+            .present_node()
             .map(|node| text(&value.path, node))
             .transpose()?
         {

@@ -188,6 +188,13 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
         review["status"]["allowed"] = (!denied(api, &verb, &plural)).into();
         return Ok((201, review.to_string().into_bytes()));
     }
+    if place.plural == "selfsubjectrulesreviews" {
+        let mut review = body()?;
+        let every = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
+        let is_restricted = !api.lock().denied.is_empty();
+        review["status"] = json!({"resourceRules": [every], "incomplete": is_restricted});
+        return Ok((201, review.to_string().into_bytes()));
+    }
     if place.plural == "tokenreviews" {
         permitted(api, "create", &place)?;
         let mut review = body()?;

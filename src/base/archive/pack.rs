@@ -291,14 +291,14 @@ const ENDING: &str = ".tar.gz";
 /// The finished archives in a folder, by name.
 pub fn finished(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).map_err(at(folder))?;
-    let mut found: Vec<_> = entries
+    let mut archives: Vec<_> = entries
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().ends_with(ENDING))
         .map(|entry| entry.path())
         .filter(|path| path.is_file())
         .collect();
-    found.sort();
-    Ok(found)
+    archives.sort();
+    Ok(archives)
 }
 
 /// Writes `files` to `out` as one uncompressed gzip tar under their base names, without the first

@@ -205,14 +205,14 @@ impl<R: Read> Reader<R> {
         }
         let header =
             tar::Header::from_byte_slice(bytes.first_chunk::<512>().ok_or_else(cut)?).clone();
-        let whole = sum(header.as_bytes());
-        if whole == 0 {
+        let header_sum = sum(header.as_bytes());
+        if header_sum == 0 {
             let mut trailer = (&mut self.input).take(MAX_TRAILER_BYTES);
             io::copy(&mut trailer, &mut io::sink()).map_err(input_error)?;
             return Ok(None);
         }
         // The checksum field itself counts as eight blanks.
-        let blank = whole - sum(&header.as_bytes()[148..156]) + 8 * u32::from(b' ');
+        let blank = header_sum - sum(&header.as_bytes()[148..156]) + 8 * u32::from(b' ');
         match header.cksum() {
             Ok(stored) if stored == blank => Ok(Some(header)),
             _ => Err(Error::Malformed(

@@ -60,13 +60,13 @@ impl TreeDigest {
 
     /// Whether the folder at `dir` has this digest. Reads all of it.
     pub fn matches(&self, dir: &Path) -> io::Result<bool> {
-        let mut found = Self {
+        let mut digest = Self {
             salt: self.salt,
             sum: [0; SUM_BYTES],
         };
         let folder = Folder::open(dir).map_err(at(dir))?;
-        found.add_content(&folder, dir, Path::new(""), 1, &mut vec![0; PIECE_BYTES])?;
-        Ok(found == *self)
+        digest.add_content(&folder, dir, Path::new(""), 1, &mut vec![0; PIECE_BYTES])?;
+        Ok(digest == *self)
     }
 
     /// Adds a file whose content has this SHA-256.

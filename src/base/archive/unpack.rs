@@ -195,9 +195,9 @@ struct Destination<'a> {
 impl Destination<'_> {
     /// Counts an entry, or a folder that an entry implies.
     fn count(&mut self) -> Result<(), Error> {
-        let left = self.left.checked_sub(1);
-        self.left =
-            left.ok_or_else(|| Error::TooLarge(format!("more than {} entries", self.max)))?;
+        let entries_left = self.left.checked_sub(1);
+        self.left = entries_left
+            .ok_or_else(|| Error::TooLarge(format!("more than {} entries", self.max)))?;
         Ok(())
     }
 
@@ -285,8 +285,8 @@ impl Destination<'_> {
             return absent();
         };
         let path = self.into.join(target);
-        let found = crate::found(path.symlink_metadata()).map_err(output_error(&path));
-        let Ok(Some(metadata)) = found else {
+        let metadata = crate::found(path.symlink_metadata()).map_err(output_error(&path));
+        let Ok(Some(metadata)) = metadata else {
             return absent();
         };
         let is_itself = || path.canonicalize().ok() == self.into.join(name).canonicalize().ok();
@@ -324,8 +324,8 @@ impl Destination<'_> {
 
     /// Whether a folder exists, as all parents of `into` do.
     fn is_made(&self, folder: &Path) -> Result<bool, Error> {
-        let found = crate::found(folder.symlink_metadata()).map_err(output_error(folder))?;
-        Ok(found.is_some() || folder == self.into)
+        let metadata = crate::found(folder.symlink_metadata()).map_err(output_error(folder))?;
+        Ok(metadata.is_some() || folder == self.into)
     }
 
     fn make_folder(&mut self, path: &Path, mode: u32) -> Result<(), Error> {
@@ -413,9 +413,9 @@ fn clean(name: &[u8]) -> Result<(PathBuf, bool), &'static str> {
                 }
             }
             part => {
-                let own = sys::file_name(part);
-                escaped |= *sys::bytes_of(&own) != *part;
-                path.push(own);
+                let file_name = sys::file_name(part);
+                escaped |= *sys::bytes_of(&file_name) != *part;
+                path.push(file_name);
             }
         }
     }

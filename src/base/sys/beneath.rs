@@ -147,12 +147,12 @@ impl Folder {
         use rustix::fs::{AtFlags, FileType, readlinkat, statat};
         use std::os::unix::ffi::OsStringExt as _;
         // Opening a device may have side effects.
-        let known = match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(known) => FileType::from_raw_mode(known.st_mode),
+        let kind = match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => FileType::from_raw_mode(stat.st_mode),
             Err(Errno::NOENT) => return Ok(None),
             Err(errno) => return Err(errno.into()),
         };
-        match known {
+        match kind {
             FileType::Directory | FileType::RegularFile => {}
             FileType::Symlink => {
                 return match readlinkat(&self.0, name, Vec::new()) {

@@ -96,7 +96,7 @@ pub(super) fn ignores_hangups() -> bool {
 
 /// All other processes that have `value` as the value of a variable.
 pub(super) fn bearing(value: &str) -> Vec<Pid> {
-    let told = |pid: Pid| {
+    let bears_value = |pid: Pid| {
         let environment =
             std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
         let mut values = environment.split(|&byte| byte == 0).filter_map(|entry| {
@@ -107,6 +107,7 @@ pub(super) fn bearing(value: &str) -> Vec<Pid> {
     };
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
-    let own = getpid();
-    pids.filter(|&pid| pid != own && told(pid)).collect()
+    let own_pid = getpid();
+    pids.filter(|&pid| pid != own_pid && bears_value(pid))
+        .collect()
 }

@@ -29,14 +29,14 @@ pub(super) fn bearing(value: &str) -> Vec<Pid> {
     else {
         return Vec::new();
     };
-    let own = getpid();
+    let own_pid = getpid();
     let wanted = format!("={value}");
     let of_line = |line: &str| {
         let (pid, words) = line.trim_start().split_once(' ')?;
         let bears = words
             .match_indices(&wanted)
             .any(|(at, _)| matches!(words.as_bytes().get(at + wanted.len()), None | Some(b' ')));
-        Pid::from_raw(pid.parse().ok()?).filter(|&pid| bears && pid != own)
+        Pid::from_raw(pid.parse().ok()?).filter(|&pid| bears && pid != own_pid)
     };
     String::from_utf8_lossy(&listed.stdout)
         .lines()

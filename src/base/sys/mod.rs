@@ -65,14 +65,14 @@ pub fn variable(name: &str) -> Option<String> {
 /// Candidates for the user's home folder, most likely first; on Windows in the order of Kubernetes'
 /// own programs.
 pub fn homes(variable: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
-    let mut given = vec![variable("HOME")];
+    let mut candidates = vec![variable("HOME")];
     if cfg!(windows) {
         let on_drive = variable("HOMEDRIVE")
             .zip(variable("HOMEPATH"))
             .map(|(drive, path)| drive + &path);
-        given.extend([on_drive, variable("USERPROFILE")]);
+        candidates.extend([on_drive, variable("USERPROFILE")]);
     }
-    given
+    candidates
         .into_iter()
         .flatten()
         .filter(|home| !home.is_empty())
@@ -100,9 +100,9 @@ pub fn find_program(name: &Path, search: Option<&OsStr>, folder: &Path) -> Optio
 /// A configured command as the system starts it: on Windows, scripts are also found without their
 /// extension.
 pub fn program(name: &Path) -> PathBuf {
-    let found = || find_program(name, std::env::var_os("PATH").as_deref(), Path::new(""));
     if cfg!(windows) {
-        found().unwrap_or_else(|| name.to_owned())
+        let path = std::env::var_os("PATH");
+        find_program(name, path.as_deref(), Path::new("")).unwrap_or_else(|| name.to_owned())
     } else {
         name.to_owned()
     }

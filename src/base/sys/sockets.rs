@@ -92,13 +92,13 @@ pub fn finish_connecting(
 
 fn wait(tcp: &TcpStream, end: Instant, stopped: impl Fn() -> bool) -> io::Result<()> {
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let time_left = end.saturating_duration_since(Instant::now());
+        if time_left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let pause = Timespec {
             tv_sec: 0,
-            tv_nsec: left.min(STOP_CHECK_INTERVAL).subsec_nanos() as _,
+            tv_nsec: time_left.min(STOP_CHECK_INTERVAL).subsec_nanos() as _,
         };
         let mut sockets = [PollFd::new(tcp, PollFlags::OUT)];
         match poll(&mut sockets, Some(&pause)) {

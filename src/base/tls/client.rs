@@ -102,9 +102,9 @@ pub fn server_name(name: &str) -> Result<ServerName<'static>> {
 }
 
 fn some_certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
-    let found = certificates(pem)?;
-    ensure!(!found.is_empty(), "it contains no PEM certificate");
-    Ok(found)
+    let chain = certificates(pem)?;
+    ensure!(!chain.is_empty(), "it contains no PEM certificate");
+    Ok(chain)
 }
 
 fn provider() -> Arc<CryptoProvider> {
@@ -202,10 +202,10 @@ pub fn named() -> Result<String> {
     let Some(path) = variable("SSL_CERT_FILE") else {
         return Ok(String::new());
     };
-    let found = among(Some(Path::new(&path)), &[], &[])?;
-    Ok(found
+    let authorities = among(Some(Path::new(&path)), &[], &[])?;
+    Ok(authorities
         .iter()
-        .map(|found| super::pem("CERTIFICATE", found))
+        .map(|certificate| super::pem("CERTIFICATE", certificate))
         .collect())
 }
 
@@ -218,18 +218,18 @@ fn among(
     bundles: &[&Path],
     folders: &[PathBuf],
 ) -> Result<Vec<CertificateDer<'static>>> {
-    let mut found = match named {
+    let mut authorities = match named {
         // If a file is named, it must exist: falling back to the bundle would hide a typo.
         Some(path) => {
-            let shown = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
-            let pem = small::read(path, MAX_BYTES).with_context(shown)?;
-            let found = certificates(&pem).with_context(shown)?;
+            let source = || format!("certificates in `{}` (SSL_CERT_FILE)", path.display());
+            let pem = small::read(path, MAX_BYTES).with_context(source)?;
+            let authorities = certificates(&pem).with_context(source)?;
             ensure!(
-                !found.is_empty(),
+                !authorities.is_empty(),
                 "{}: it contains none; the file must be PEM",
-                shown()
+                source()
             );
-            found
+            authorities
         }
         None => bundles
             .iter()
@@ -241,8 +241,8 @@ fn among(
         .filter_map(|folder| fs::read_dir(folder).ok())
         .flatten()
         .flatten();
-    found.extend(files.filter_map(|file| readable(&file.path())).flatten());
-    Ok(found)
+    authorities.extend(files.filter_map(|file| readable(&file.path())).flatten());
+    Ok(authorities)
 }
 
 fn readable(path: &Path) -> Option<Vec<CertificateDer<'static>>> {

@@ -30,16 +30,16 @@ impl Run {
     /// Applies a configuration file to these settings; values that it lacks are unchanged. Case
     /// does not matter in keys, unknown keys are ignored, and likely mistakes reported.
     pub fn overlay(&mut self, text: &str) -> Result<(), Error> {
-        let whole = yaml::json(text)?;
+        let document = yaml::json(text)?;
         let rules = Rules {
             any_case: true,
             former: FORMER,
             ..Rules::default()
         };
-        let read: Self = typed::read_over("", &whole, &json::value(self), &rules)?;
+        let read: Self = typed::read_over("", &document, &json::value(self), &rules)?;
         let logs = &read.limits.pod_logs;
         if logs.since_seconds.is_some() && logs.since_time.is_some() {
-            return Err(whole
+            return Err(document
                 .position
                 .error("`Limits.PodLogs` has both SinceSeconds and SinceTime; remove one"));
         }
@@ -59,8 +59,8 @@ impl Run {
 impl Redaction {
     /// Adds the rules of a YAML or JSON file, which can only hide more, and enables redaction.
     pub fn add(&mut self, file: &str) -> Result<(), Error> {
-        let whole = yaml::document(file)?;
-        let mut entries = typed::entries("the rules", &whole)?.iter();
+        let document = yaml::document(file)?;
+        let mut entries = typed::entries("the rules", &document)?.iter();
         if let Some((key, value)) = entries.find(|(key, _)| key.text.eq_ignore_ascii_case("off")) {
             return Err(value
                 .position
@@ -70,7 +70,7 @@ impl Redaction {
             any_case: true,
             ..Rules::default()
         };
-        let more: Self = typed::read_over("", &whole, &serde_json::Value::Null, &rules)?;
+        let more: Self = typed::read_over("", &document, &serde_json::Value::Null, &rules)?;
         self.off = false;
         self.env.extend(more.env);
         self.text.extend(more.text);
@@ -216,7 +216,7 @@ impl TryFrom<BTreeMap<String, String>> for Toleration {
 
     fn try_from(entries: BTreeMap<String, String>) -> Result<Self, String> {
         for (key, value) in &entries {
-            let known: &[&str] = match key.as_str() {
+            let choices: &[&str] = match key.as_str() {
                 "key" | "value" => continue,
                 "effect" => &["NoSchedule", "NoExecute", "PreferNoSchedule"],
                 "operator" => &["Equal", "Exists"],
@@ -229,10 +229,10 @@ impl TryFrom<BTreeMap<String, String>> for Toleration {
                     continue;
                 }
             };
-            if !value.is_empty() && !known.contains(&value.as_str()) {
+            if !value.is_empty() && !choices.contains(&value.as_str()) {
                 return Err(format!(
                     "has the {key} `{value}`, but it must be one of {}",
-                    known.join(", ")
+                    choices.join(", ")
                 ));
             }
         }
@@ -257,9 +257,8 @@ pub struct Environment<'e> {
 /// As in the original, a missing key means zero, except where zero would only break the run (no
 /// port, no results folder, no search path): those get the default.
 pub fn load(environment: &Environment) -> anyhow::Result<Run> {
-    let given = (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty());
-    let candidates =
-        given.map_or_else(|| CANDIDATES.map(str::to_owned).to_vec(), |path| vec![path]);
+    let path = (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty());
+    let candidates = path.map_or_else(|| CANDIDATES.map(str::to_owned).to_vec(), |path| vec![path]);
     for path in &candidates {
         if let Some(text) = base::found(std::fs::read_to_string(path)).at("cannot read", path)? {
             let mut run = Run::default();
@@ -308,10 +307,10 @@ fn complete(run: &mut Run, environment: &Environment) {
     if run.plugin_search_path.is_none() {
         run.plugin_search_path = default.plugin_search_path;
     }
-    let told = &run.server.advertise_address;
-    run.server.advertise_address = match &**told {
+    let address = &run.server.advertise_address;
+    run.server.advertise_address = match &**address {
         "" => advertised(run.server.bind_port, environment),
-        told => in_url(told),
+        address => in_url(address),
     };
 }
 

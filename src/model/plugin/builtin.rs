@@ -91,9 +91,9 @@ pub fn named(name: &str) -> Option<Definition> {
 
 /// A replacement of the built-in definition of that name that uses only this program's image.
 pub fn without_image(name: &str) -> Option<Definition> {
-    let mut own = named(SYSTEMD_LOGS_NATIVE).filter(|_| name == SYSTEMD_LOGS)?;
-    name.clone_into(&mut own.config.plugin_name);
-    Some(own)
+    let mut definition = named(SYSTEMD_LOGS_NATIVE).filter(|_| name == SYSTEMD_LOGS)?;
+    name.clone_into(&mut definition.config.plugin_name);
+    Some(definition)
 }
 
 /// Runs a plugin of this program's image in pods that end with its result, instead of those of a

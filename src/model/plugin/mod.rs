@@ -23,7 +23,7 @@ use base::json::{self, json};
 use kube::Object as _;
 
 pub use read::{Rule, read, read_all, schema};
-pub use source::{Installed, find, is_selected, one, search, select, user_folder};
+pub use source::{Installed, find, is_selected, load_only, search, select, user_folder};
 
 /// Name of the aggregator and of the run as a whole, reserved.
 pub const RESERVED: &str = "sonobuoy";
@@ -231,7 +231,7 @@ impl Definition {
     }
 
     /// Plugin whose results these are: another one for a part, else this one.
-    pub fn whole(&self) -> &str {
+    pub fn results_plugin(&self) -> &str {
         self.config
             .part_of
             .as_deref()
@@ -264,11 +264,14 @@ impl Definition {
     /// The definition as YAML, with `resources: {}` in each container without resources, as `plugin
     /// show` prints it.
     pub fn to_full_yaml(&self) -> String {
-        let mut whole = self.clone();
-        for fields in whole.all_containers_mut().filter_map(Value::as_object_mut) {
+        let mut definition = self.clone();
+        for fields in definition
+            .all_containers_mut()
+            .filter_map(Value::as_object_mut)
+        {
             fields.entry("resources").or_insert_with(|| json!({}));
         }
-        whole.to_yaml()
+        definition.to_yaml()
     }
 
     /// The plugin's container and its sidecars, without init containers.
@@ -378,11 +381,11 @@ pub fn check_name_of(definition: &Definition) -> Result<()> {
 
 /// Checks definitions that will run together.
 pub fn check_all(definitions: &[Definition]) -> Result<()> {
-    let mut seen = HashSet::new();
+    let mut names = HashSet::new();
     for definition in definitions {
         check(definition)?;
         let name = definition.name();
-        if !seen.insert(name) {
+        if !names.insert(name) {
             bail!(
                 "two plugins are called `{name}`; leave one out, or rename one with `-p \
                  FILE@newname`"
@@ -437,11 +440,11 @@ impl Definition {
     pub fn mount_results_also(&mut self, folder: &str) {
         for container in self.containers_mut() {
             let mounts = json::list_in(container, "volumeMounts");
-            let own = mounts
+            let results_mount = mounts
                 .iter()
                 .find(|mount| mount["name"] == RESULTS_VOLUME)
                 .cloned();
-            mounts.extend(own.filter(|mount| mount["mountPath"] != folder));
+            mounts.extend(results_mount.filter(|mount| mount["mountPath"] != folder));
         }
         self.mount_results(folder);
     }

@@ -46,7 +46,7 @@ pub fn read_all(text: &str) -> Result<Vec<Loaded>, Error> {
         } else if is_object(node) && !is_alone {
             others.push(format!("{} `{}`", plain(node, "kind"), name_of(node)));
         } else {
-            all.push(one(node)?);
+            all.push(read_definition(node)?);
         }
     }
     let others = others.join(", ");
@@ -105,7 +105,7 @@ fn only(documents: &[Node]) -> Result<Loaded, Error> {
         return Err(second.position.error(message));
     }
     let absent = || yaml::Position { line: 1, column: 1 }.error(NO_DEFINITION);
-    one(documents.first().ok_or_else(absent)?)
+    read_definition(documents.first().ok_or_else(absent)?)
 }
 
 fn is_config_map(node: &Node) -> bool {
@@ -162,7 +162,7 @@ fn is_definition_file(name: &str) -> bool {
             .any(|end| name.ends_with(end))
 }
 
-fn one(node: &Node) -> Result<Loaded, Error> {
+fn read_definition(node: &Node) -> Result<Loaded, Error> {
     match &node.content {
         Content::Null => return Err(node.position.error(NO_DEFINITION)),
         Content::Map(_) => {}

@@ -36,7 +36,7 @@ pub fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> R
         }
     }
     let (path, is_path) = (Path::new(source), source.contains(['/', '\\']));
-    let found = if !is_path
+    let loaded = if !is_path
         && let Some(path) = installed.and_then(|installed| installed.find(source))
     {
         load(&path)?
@@ -81,20 +81,20 @@ pub fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> R
             Installed::names(),
             in_folder(Path::new("."), &["yaml", "yml"]),
         );
-        let mut known: Vec<&str> = builtin::names().collect();
-        known.extend(installed.iter().map(String::as_str));
-        known.extend(
+        let mut names: Vec<&str> = builtin::names().collect();
+        names.extend(installed.iter().map(String::as_str));
+        names.extend(
             here.iter()
                 .flatten()
                 .filter_map(|path| path.file_name()?.to_str()),
         );
-        bail!("plugin `{source}`: {ways}{}", near::hint(source, known))
+        bail!("plugin `{source}`: {ways}{}", near::hint(source, names))
     };
-    custom(found, value, new_name)
+    custom(loaded, value, new_name)
 }
 
 /// Reads the only definition in a file or URL.
-pub fn one(source: &str) -> Result<Loaded> {
+pub fn load_only(source: &str) -> Result<Loaded> {
     only(
         if is_url(source) {
             get(source)?
@@ -306,12 +306,12 @@ fn files(folders: &[String]) -> Vec<PathBuf> {
     let all = folders
         .flat_map(|folder| in_folder(&with_home(folder), &["yaml", "yml"]))
         .flatten();
-    let mut seen = BTreeSet::new();
-    all.filter(|path| seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
+    let mut canonical_paths = BTreeSet::new();
+    all.filter(|path| canonical_paths.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
         .collect()
 }
 
-fn home() -> Option<PathBuf> {
+fn home_folder() -> Option<PathBuf> {
     sys::homes(&sys::variable).into_iter().next()
 }
 
@@ -322,7 +322,7 @@ fn with_home(folder: &str) -> PathBuf {
         .find_map(|home| folder.strip_prefix(home))
         .filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
     below
-        .and_then(|rest| Some(home()?.join(rest.trim_start_matches(is_separator))))
+        .and_then(|rest| Some(home_folder()?.join(rest.trim_start_matches(is_separator))))
         .unwrap_or_else(|| folder.into())
 }
 
@@ -331,8 +331,8 @@ pub fn user_folder() -> Result<PathBuf> {
     match sys::variable("SONOBUOY_DIR") {
         Some(folder) => Ok(with_home(&folder)),
         None => {
-            let home =
-                home().context("no folder for installed plugins; set SONOBUOY_DIR or HOME")?;
+            let home = home_folder()
+                .context("no folder for installed plugins; set SONOBUOY_DIR or HOME")?;
             Ok(home.join(FOLDER))
         }
     }
@@ -537,7 +537,7 @@ mod tests {
 
     #[test]
     fn folder_may_start_with_a_tilde() {
-        let home = home().unwrap_or_default();
+        let home = home_folder().unwrap_or_default();
         if !home.as_os_str().is_empty() {
             assert_eq!(
                 with_home("~/.sonobuoy/plugins.d"),

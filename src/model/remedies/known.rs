@@ -8,7 +8,7 @@ use base::visible::head;
 
 /// Remedies of known causes, and lower-case texts that indicate the cause; `a&b` needs both. The
 /// first match counts, so specific causes precede general ones.
-const KNOWN: &[(&str, &[&str])] = &[
+const REMEDIES: &[(&str, &[&str])] = &[
     // A result cannot be read.
     (
         "look at the file that the plugin wrote: it is truncated, or not in the format that \
@@ -275,7 +275,7 @@ const KNOWN: &[(&str, &[&str])] = &[
 pub fn remedy(text: &str) -> Option<&'static str> {
     let text = without_source(head(text, MAX_TEXT_BYTES)).to_lowercase();
     let tells = |needle: &&str| needle.split('&').all(|part| text.contains(part));
-    KNOWN
+    REMEDIES
         .iter()
         .find(|(_, needles)| needles.iter().any(&tells))
         .map(|(remedy, _)| *remedy)
@@ -346,7 +346,7 @@ fn ways_to_load(image: &str, user: ImageUser<'_>, before: &str, between: &str) -
 
 /// The remedy for a missing image known to this program, unless the node's error is likely
 /// temporary.
-pub fn missing_image(image: &str, user: ImageUser<'_>, said: &str) -> Option<String> {
+pub fn missing_image(image: &str, user: ImageUser<'_>, message: &str) -> Option<String> {
     if is_local_image(image) {
         return Some(ways_to_load(image, user, " ", "; "));
     }
@@ -355,8 +355,8 @@ pub fn missing_image(image: &str, user: ImageUser<'_>, said: &str) -> Option<Str
     if name != "conformance" || tag.contains('@') {
         return None;
     }
-    let said = said.to_lowercase();
-    let tells = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    let message = message.to_lowercase();
+    let tells = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if tells(UNREACHABLE) {
         return Some(format!(
             "where there is internet access, `sonobuoy images download -p e2e \
@@ -514,7 +514,7 @@ mod tests {
             );
         }
         assert_eq!(remedy("expected 5 to equal 7"), None);
-        for (remedy, needles) in KNOWN {
+        for (remedy, needles) in REMEDIES {
             assert!(
                 needles
                     .iter()

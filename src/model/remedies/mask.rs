@@ -56,12 +56,12 @@ pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
         let Some(host) = get("ip").or_else(|| get("word")) else {
             return found[0].to_owned();
         };
-        let shown = match host {
+        let masked_host = match host {
             _ if nodes.contains(host) => "<node>".to_owned(),
             _ if get("ip").is_some() => "<ip>".to_owned(),
             _ => word(host),
         };
-        let has_port = matches!(&*shown, "<node>" | "<ip>")
+        let has_port = matches!(&*masked_host, "<node>" | "<ip>")
             || host == "localhost"
             || host.contains('.') && !frame(host);
         let port = get("port").map_or_else(String::new, |port| match port.parse::<u32>() {
@@ -69,7 +69,7 @@ pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
             Ok(number) if number < EPHEMERAL => format!(":{port}"),
             _ => ":<port>".to_owned(),
         });
-        format!("{shown}{}{port}", get("close").unwrap_or_default())
+        format!("{masked_host}{}{port}", get("close").unwrap_or_default())
     };
     TOKENS.replace_all(&line, mask).into_owned()
 }

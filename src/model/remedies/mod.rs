@@ -86,9 +86,13 @@ impl ReportedFailure<'_> {
     /// Whether the test has a name of its own, unlike a missing result, which is named after its
     /// failure.
     fn is_named_apart(&self) -> bool {
-        significant(self.text)
-            .next()
-            .is_some_and(|line| !self.test.contains(without_label(line.trim())))
+        let Some(line) = significant(self.text).next() else {
+            return false;
+        };
+        // That of a crashed program ends where its output begins.
+        let title = self.test.lines().next().unwrap_or_default();
+        let is_crash = title.ends_with(LAST_OUTPUT) && line.starts_with(title);
+        !is_crash && !self.test.contains(without_label(line.trim()))
     }
 }
 
@@ -325,12 +329,51 @@ fn without_label(line: &str) -> &str {
     line.strip_prefix("[FAILED] ").unwrap_or(line)
 }
 
-/// Announces the output of a program that crashed, whose last line says why.
+/// Announces the output of a program that crashed, which says why.
 pub const LAST_OUTPUT: &str = "its last output:";
+/// Announces the traceback of Python, which ends with the exception.
+const TRACEBACK: &str = "Traceback (most recent call last):";
+/// The beginnings of lines in which other languages say why a program crashed.
+const CRASHES: [&str; 4] = [
+    "panic: ",
+    "fatal error: ",
+    "Exception in thread ",
+    "Fatal error: ",
+];
+
+/// The message of a crashed program, complete with the line of its output that says why.
+pub fn crash_message(message: &str, output: &str) -> Option<String> {
+    let lines: Vec<_> = output
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    let cause = lines.get(crash_line(&lines)?)?;
+    message
+        .ends_with(LAST_OUTPUT)
+        .then(|| format!("{message} {}", cause.trim()))
+}
+
+/// The line of a crashed program's output that says why it crashed: what its language writes to
+/// standard error, which may precede what the program wrote to standard output before and its
+/// language flushed only at the end; else the last line.
+fn crash_line(lines: &[&str]) -> Option<usize> {
+    let after_traceback = lines
+        .iter()
+        .rposition(|line| line.trim_end() == TRACEBACK)
+        .and_then(|start| {
+            let is_exception = |line: &&str| !line.starts_with([' ', '\t']);
+            let offset = lines[start + 1..].iter().position(is_exception)?;
+            Some(start + 1 + offset)
+        });
+    let is_crash = |line: &&str| CRASHES.iter().any(|start| line.starts_with(start));
+    after_traceback
+        .or_else(|| lines.iter().position(is_crash))
+        .or(lines.len().checked_sub(1))
+}
 
 /// The lines of a failure that are not blank, from the significant one: the first with a known
-/// cause, else the first that is not a bare location. The last line of a crashed program's output
-/// follows what announces the output.
+/// cause, else the first that is not a bare location. The line of a crashed program's output that
+/// says why follows what announces the output.
 fn significant(text: &str) -> impl Iterator<Item = &str> {
     let text = head(text, MAX_TEXT_BYTES);
     let mut lines: Vec<_> = text
@@ -346,17 +389,18 @@ fn significant(text: &str) -> impl Iterator<Item = &str> {
             .map(|(line, _)| line)
     };
     let crashed = searched()
-        .find(|(_, line)| line.ends_with(LAST_OUTPUT))
+        .find(|(_, line)| line.contains(LAST_OUTPUT))
         .map(|(at, _)| at);
-    let known = searched()
+    let best_line = searched()
         .find(|(_, line)| remedy(line).is_some())
         .or_else(|| searched().next());
-    let first = crashed.or(known.map(|(at, _)| at)).unwrap_or(0);
+    let first = crashed.or(best_line.map(|(at, _)| at)).unwrap_or(0);
     if let Some(at) = crashed
-        && at + 1 < lines.len()
-        && let Some(last) = lines.pop()
+        && lines[at].ends_with(LAST_OUTPUT)
+        && let Some(offset) = crash_line(&lines[at + 1..])
     {
-        lines.insert(at + 1, last);
+        let cause = lines.remove(at + 1 + offset);
+        lines.insert(at + 1, cause);
     }
     lines.into_iter().skip(first)
 }
@@ -468,7 +512,7 @@ impl Why {
     /// Formats for display: the outcome, the causes by count, each with its remedy, and the first
     /// event.
     pub fn sentences(&self) -> Vec<String> {
-        let mut told = vec![match self.results {
+        let mut sentences = vec![match self.results {
             1 => "The run failed as a whole: its only result did not arrive.".to_owned(),
             all => format!("The run failed as a whole: none of its {all} results arrived."),
         }];
@@ -481,10 +525,10 @@ impl Why {
                 .remedy
                 .as_ref()
                 .map_or_else(String::new, |remedy| format!(" -> {remedy}"));
-            told.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
+            sentences.push(format!("{} x{on}: {}{remedy}", reason.count, reason.cause));
         }
         if self.causes.len() > MAX_TOLD {
-            told.push(format!(
+            sentences.push(format!(
                 "There are {} more causes.",
                 self.causes.len() - MAX_TOLD
             ));
@@ -492,8 +536,8 @@ impl Why {
         let Event {
             time, plugin, node, ..
         } = &self.first;
-        told.push(format!("It began with {plugin} on {node} at {time}."));
-        told
+        sentences.push(format!("It began with {plugin} on {node} at {time}."));
+        sentences
     }
 }
 
@@ -536,6 +580,16 @@ mod tests {
                  waiting\n        ^\nSyntaxError: odd",
                 "it ended; its last output: SyntaxError: odd",
             ),
+            // What the program wrote before is flushed after the traceback.
+            (
+                "it ended; its last output:\nTraceback (most recent call last):\n  File \"a.py\", \
+                 line 3\nKeyError: 'URL'\nstarting",
+                "it ended; its last output: KeyError: 'URL'",
+            ),
+            (
+                "it ended; its last output:\nstarting\npanic: no disk\n\ngoroutine 1 [running]:",
+                "it ended; its last output: panic: no disk",
+            ),
             ("", "a test 7: no reason given"),
             ("\n  \n", "a test 7: no reason given"),
         ] {
@@ -547,6 +601,25 @@ mod tests {
             let expected = cause.replace("a test 7", "a test <n>");
             assert_eq!(Causes::default().name(&failure), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn result_of_a_crashed_program_is_no_test() {
+        let output = "Traceback (most recent call last):\nKeyError: 'URL'\nstarting";
+        let title = "it ended; its last output:";
+        let message = crash_message(title, output).unwrap();
+        assert_eq!(message, "it ended; its last output: KeyError: 'URL'");
+        let mut causes = Causes::default();
+        causes.add(&ReportedFailure {
+            test: &format!("{title}\n{output}"),
+            text: &format!("{message}\n{output}"),
+            ..ReportedFailure::default()
+        });
+        let [cause] = &causes.list()[..] else {
+            panic!("one cause")
+        };
+        assert_eq!(cause.cause, message);
+        assert_eq!(cause.names, []);
     }
 
     #[test]

@@ -222,6 +222,9 @@ impl Candidate {
                 "does not say how the suite was started (it has no <properties>)",
             );
         }
+        self.suite_end(path, &junit);
+        // `FlakeAttempts` is not among them: it permits retries, but whether a test was retried is
+        // what outcomes and the log's count of flaked tests say.
         for (key, fine, means) in [
             ("FocusStrings", FOCUS, "other tests were chosen"),
             ("SkipStrings", "", "tests were skipped"),
@@ -230,7 +233,7 @@ impl Candidate {
             ("SkipFiles", "", "tests were skipped by files"),
             ("DryRun", "false", "no test ran at all"),
             ("ParallelTotal", "1", "tests ran in parallel"),
-            ("FlakeAttempts", "0", "failed tests were retried"),
+            ("SemVerFilter", "", "tests were chosen by versions"),
         ] {
             if let Some(value) = junit.properties.get(key).filter(|value| *value != fine) {
                 self.find(
@@ -242,6 +245,20 @@ impl Candidate {
             }
         }
         Some(junit)
+    }
+
+    /// Examines how the suite as a whole ended: it may fail although no test did.
+    fn suite_end(&mut self, path: &str, junit: &Junit) {
+        let property = |key| junit.properties.get(key).map_or("", String::as_str);
+        let reason = property("SpecialSuiteFailureReason");
+        if !reason.is_empty() {
+            self.find(
+                path,
+                format!("the suite ended early, so tests may not have run: {reason}"),
+            );
+        } else if property("SuiteSucceeded") == "false" {
+            self.find(path, "states that the suite did not succeed");
+        }
     }
 
     /// Examines the end of the log, and whether it belongs to the same run as the JUnit file.

@@ -1,17 +1,15 @@
 //! The sections about several runs: their trend, their matrix, and the changes between two.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 
 use super::html::{Html, anchor, each, html, text};
-use crate::diff::{ChangeGroup, ChangeKind, Diff, TestChange, tests};
+use crate::diff::{ChangeGroup, ChangeKind, Diff, tests};
 use crate::many::Many;
 use crate::terminal::as_file;
 use crate::words::{minute, number, spoken};
 use base::Joined as _;
 use model::item::{FAILED, PASSED, UNKNOWN, plain};
-use yaml::natural;
+use model::remedies::{Causes, MAX_NAMED, ReportedFailure};
 
 /// Maximum entries of lists.
 const MAX_TREND_TESTS: usize = 100;
@@ -311,20 +309,18 @@ fn change(page: &mut Html, kind: ChangeKind, group: &ChangeGroup<'_>) {
         "</i></summary>",
     );
     let reasons = reasons(group);
-    let has_hidden_nodes = group.changes.len() > model::remedies::MAX_NAMED;
+    let has_hidden_nodes = group.changes.len() > MAX_NAMED;
     if !reasons.is_empty() || has_hidden_nodes {
         html!(page, "<div>");
         if has_hidden_nodes {
-            let mut nodes: Vec<&str> = group
+            let nodes = group
                 .changes
                 .iter()
-                .filter_map(|change| change.node.as_deref())
-                .collect();
-            nodes.sort_by_cached_key(|node| natural(node));
+                .filter_map(|change| change.node.as_deref());
             html!(
                 page,
                 "<p class=\"key\">on ",
-                text(nodes.into_iter().take(MAX_NODES).joined(", ")),
+                text(nodes.take(MAX_NODES).joined(", ")),
                 "</p>"
             );
         }
@@ -339,17 +335,28 @@ fn change(page: &mut Html, kind: ChangeKind, group: &ChangeGroup<'_>) {
     html!(page, "</details>");
 }
 
-/// The distinct reasons of failures, each with one of its nodes.
+/// The reasons of failures that differ in more than numbers and names, each with its first node.
 fn reasons<'d>(group: &ChangeGroup<'d>) -> Vec<(&'d str, &'d str)> {
-    let mut reasons = BTreeMap::<&str, &TestChange>::new();
+    let nodes = || {
+        group
+            .changes
+            .iter()
+            .filter_map(|change| change.node.as_deref())
+    };
+    let mut causes = Causes::new(nodes());
+    let mut reasons = Vec::new();
     for change in &group.changes {
-        let reason = change.why.trim();
-        if !reason.is_empty() && reasons.len() < MAX_REASONS {
-            reasons.entry(reason).or_insert(change);
+        let text = change.why.trim();
+        if text.is_empty() || reasons.len() >= MAX_REASONS {
+            continue;
+        }
+        let index = causes.add(&ReportedFailure {
+            text,
+            ..ReportedFailure::default()
+        });
+        if index == reasons.len() {
+            reasons.push((text, change.node.as_deref().unwrap_or_default()));
         }
     }
     reasons
-        .into_iter()
-        .map(|(reason, change)| (reason, change.node.as_deref().unwrap_or_default()))
-        .collect()
 }

@@ -274,7 +274,11 @@ impl Card {
         Self {
             id,
             class,
-            name: case.name.to_owned(),
+            name: if case.is_error() && !failure.message.is_empty() {
+                failure.message.clone()
+            } else {
+                case.title().to_owned()
+            },
             about: [plugin, case.duration.map(spoken), status]
                 .into_iter()
                 .flatten()
@@ -310,7 +314,7 @@ impl Card {
         html!(
             page,
             "><summary>",
-            text(plain(&self.name)),
+            text(&self.name),
             " <small>",
             text(about.join(" · ")),
             "</small></summary><div>",
@@ -342,7 +346,8 @@ impl Card {
 
     fn write_failure(&self, page: &mut Html) {
         let Failure { message, trace } = &self.failure;
-        if !message.is_empty() {
+        // A missing result is named after its message.
+        if !message.is_empty() && *message != self.name {
             html!(page, "\n<p class=\"message\">", text(message), "</p>");
         }
         if !trace.is_empty() {
@@ -398,9 +403,9 @@ impl CauseGroup {
             open,
             "><summary><b>",
             text(title(cause)),
-            "</b> <small>",
-            text(about(cause)),
-            "</small><span class=\"message\">",
+            "</b>",
+            &about(cause),
+            "<span class=\"message\">",
             &headline(cause),
             "</span></summary><div>",
         );
@@ -455,7 +460,7 @@ fn title(cause: &Cause) -> String {
 }
 
 /// The extent of a cause, and its plugins, unless they lead it.
-fn about(cause: &Cause) -> String {
+fn about(cause: &Cause) -> Html {
     let mut parts = Vec::new();
     let nodes = cause.nodes.count();
     match (cause.count, cause.tests, &cause.example.node) {
@@ -472,7 +477,11 @@ fn about(cause: &Cause) -> String {
     if !cause.names.is_empty() {
         parts.push(cause.plugins.join(", "));
     }
-    parts.join(" · ")
+    let mut about = Html::default();
+    if !parts.is_empty() {
+        html!(about, " <small>", text(parts.join(" · ")), "</small>");
+    }
+    about
 }
 
 /// The example of a cause, with what varies between failures dimmed.
@@ -556,7 +565,7 @@ impl TestList {
                 "\"><a href=\"#",
                 text(&id),
                 "\">",
-                text(plain(case.name)),
+                text(case.title()),
                 "</a>",
             );
             write_aside(rows, case.duration.map(spoken));
@@ -575,7 +584,7 @@ impl TestList {
                 "\" id=\"",
                 text(&id),
                 "\">",
-                text(plain(case.name)),
+                text(case.title()),
             );
             let aside = match class {
                 SKIPPED => skip_reason(case, room),
@@ -591,7 +600,7 @@ impl TestList {
             "\" id=\"",
             text(&id),
             "\"><summary>",
-            text(plain(case.name)),
+            text(case.title()),
         );
         write_aside(rows, case.duration.map(spoken));
         if class == SKIPPED {

@@ -826,13 +826,16 @@ pub(super) fn health(page: &mut Html, report: &Report<'_>) {
     html!(page, "\n</section>");
 }
 
+/// The title of a column, and its value for a node or pod.
+type Column = (&'static str, fn(&Detail) -> &str);
+
 /// A table of what is not healthy, without columns that say nothing.
 fn unhealthy(page: &mut Html, part: &Part) {
     let unwell = part.unwell();
     if unwell.is_empty() {
         return;
     }
-    let columns: [(&'static str, fn(&Detail) -> &str); 3] = [
+    let columns: [Column; 3] = [
         ("Ready", |detail| &detail.ready),
         ("Reason", |detail| &detail.reason),
         ("Message", |detail| &detail.message),

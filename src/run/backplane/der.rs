@@ -27,7 +27,7 @@ pub(super) fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
 }
 
 /// The first element of `input` with its tag and length, as it was signed.
-pub(super) fn whole<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(super) fn signed_element<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let all = *input;
     next(input)?;
     all.get(..all.len() - input.len())

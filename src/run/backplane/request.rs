@@ -24,11 +24,11 @@ pub struct SigningRequest {
 impl SigningRequest {
     /// Reads a request in PEM and checks its signature.
     pub fn from_pem(text: &[u8]) -> anyhow::Result<Self> {
-        let whole = CertificateSigningRequestDer::from_pem_slice(text)
+        let request = CertificateSigningRequestDer::from_pem_slice(text)
             .ok()
             .context("the body is not a PEM certificate request (`CERTIFICATE REQUEST`)")?;
         let [signed, key, algorithm, signature] =
-            parts(&whole).context("the certificate request is damaged")?;
+            parts(&request).context("the certificate request is damaged")?;
         let key = key
             .strip_prefix(P256_KEY)
             .filter(|key| key.len() == 65 && key[0] == 4);
@@ -59,14 +59,14 @@ impl rcgen::PublicKeyData for SigningRequest {
 fn parts(whole: &[u8]) -> Option<[&[u8]; 4]> {
     let mut rest = whole;
     let mut parts = der::expect(&mut rest, der::SEQUENCE).filter(|_| rest.is_empty())?;
-    let signed = der::whole(&mut parts)?;
+    let signed = der::signed_element(&mut parts)?;
     let algorithm = der::expect(&mut parts, der::SEQUENCE)?;
     let signature = der::expect(&mut parts, der::BIT_STRING).filter(|_| parts.is_empty())?;
     let mut fields = der::expect(&mut &*signed, der::SEQUENCE)?;
     // Version and subject; then the key.
     der::expect(&mut fields, der::INTEGER)?;
     der::expect(&mut fields, der::SEQUENCE)?;
-    let key = der::whole(&mut fields)?;
+    let key = der::signed_element(&mut fields)?;
     Some([signed, key, algorithm, signature.strip_prefix(&[0])?])
 }
 

@@ -181,7 +181,7 @@ impl ClusterLaunch<'_> {
         };
         let mut spec = self.definition.pod_spec.clone().unwrap_or_else(default);
         if self.definition.config.permissions.is_some() {
-            spec["serviceAccountName"] = json!(plugin_account(self.definition.whole()));
+            spec["serviceAccountName"] = json!(plugin_account(self.definition.results_plugin()));
         }
         if self.is_bare() {
             spec["automountServiceAccountToken"] = json!(false);

@@ -146,8 +146,8 @@ impl Kubelets {
 
     /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<FailedQuery> {
-        let known = lock(&self.known);
-        let left = known
+        let kubelets = lock(&self.known);
+        let skipped = kubelets
             .kubelets
             .iter()
             .filter(|(_, kubelet)| kubelet.left_out > 0);
@@ -168,7 +168,7 @@ impl Kubelets {
             };
             FailedQuery::new("Nodes", "", node, format!("{questions} skipped{why}"))
         };
-        left.map(trouble).collect()
+        skipped.map(trouble).collect()
     }
 }
 
@@ -183,8 +183,8 @@ pub(super) fn fetch_host(
         .client
         .clone()
         .within(ANSWER_TIMEOUT)
-        .patience(RETRY_TIMEOUT)
-        .hopeless(UNREACHABLE);
+        .retry_timeout(RETRY_TIMEOUT)
+        .no_retry_codes(UNREACHABLE);
     let folder = query.folder.join(HOSTS).join(component(node));
     let ask = |path: &str| {
         Request::get(&Resource::NODES, "", node)

@@ -51,13 +51,13 @@ impl PodSelection {
     /// Reads the settings.
     pub(super) fn new(config: &config::Run) -> anyhow::Result<Self> {
         let limits = &config.limits.pod_logs;
-        let own =
+        let own_namespace =
             (limits.sonobuoy_namespace == Some(true)).then(|| pattern::quote(&config.namespace));
         let text: Vec<String> = Some(&limits.namespaces)
             .filter(|given| !given.is_empty())
             .cloned()
             .into_iter()
-            .chain(own)
+            .chain(own_namespace)
             .collect();
         let labels = objects::checked("Limits.PodLogs.LabelSelector", &limits.label_selector);
         let mut choice = Vec::new();
@@ -143,7 +143,7 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
     if status["phase"] == "Failed" && status["reason"] == "Evicted" {
         return Vec::new();
     }
-    let ours = namespace == config.namespace
+    let is_ours = namespace == config.namespace
         && pod["metadata"]["labels"][names::LABEL_ALL] == names::SONOBUOY;
     let states = [
         "initContainerStatuses",
@@ -153,8 +153,8 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
     let kinds = ["initContainers", "containers", "ephemeralContainers"];
     let task = |container: &Value| {
         let container = &container["name"];
-        let mut known = states.iter().flat_map(|key| status[key].items());
-        let state = known
+        let mut statuses = states.iter().flat_map(|key| status[key].items());
+        let state = statuses
             .find(|state| state["name"] == *container)
             .unwrap_or(&Value::Null);
         // A container that was never restarted has no earlier log; one that never ran has none at
@@ -162,7 +162,7 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
         let restarted = state["restartCount"].as_u64().unwrap_or_default() > 0;
         let waiting = &state["state"]["waiting"];
         // The cluster's view is seconds old: a quick plugin may have finished in the meantime.
-        let starting = ours
+        let starting = is_ours
             && (waiting["reason"] == "ContainerCreating" || waiting["reason"] == "PodInitializing");
         let ran = match state {
             Value::Null => status["phase"] != "Pending",
@@ -240,15 +240,15 @@ impl LogRequest {
         kubelets: &Kubelets,
         task: &QueryTask,
     ) -> Result<Records, Fault> {
-        let asked = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
-        let timeout = asked.min(LOG_TIMEOUT);
+        let request_timeout = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
+        let timeout = request_timeout.min(LOG_TIMEOUT);
         let end = Instant::now().checked_add(timeout);
         let client = query
             .client
             .clone()
-            .within(asked.min(ANSWER_TIMEOUT))
-            .hopeless(UNREACHABLE);
-        let stream = match self.open(&client, SILENCE_TIMEOUT.min(asked)) {
+            .within(request_timeout.min(ANSWER_TIMEOUT))
+            .no_retry_codes(UNREACHABLE);
+        let stream = match self.open(&client, SILENCE_TIMEOUT.min(request_timeout)) {
             Ok(None) => return Ok(Records::default()),
             Ok(Some(stream)) => stream,
             Err(error) if kubelets.failed(&task.node, &error) => return Err(Fault::LeftOut),

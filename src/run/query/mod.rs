@@ -144,12 +144,12 @@ impl Query<'_> {
         let labels = objects::checked("Filters.LabelSelector", &self.config.filters.label_selector);
         let plan = objects::plan(self, &namespaces, labels, &mut records.troubles)?;
         let kubelets = Kubelets::new(times);
-        let left = times.map_or(Duration::MAX, |times| {
+        let time_left = times.map_or(Duration::MAX, |times| {
             times.end.saturating_duration_since(Instant::now())
         });
         // A fatal failure also ends active queries, and so does the time limit.
-        stop.within(left, |end| -> Result<()> {
-            let client = self.client.under(end).patience(RETRY_TIMEOUT);
+        stop.within(time_left, |end| -> Result<()> {
+            let client = self.client.under(end).retry_timeout(RETRY_TIMEOUT);
             let query = Query {
                 client: &client,
                 ..*self
@@ -404,13 +404,15 @@ fn count_object<'o>(health: &mut Health, resource: &kube::Resource, object: &'o 
     let ready = ["Ready", "", ""];
     match (&*resource.group, &*resource.plural) {
         ("", "nodes") => {
-            let found = object.condition("Ready").map_or(ready, of);
-            health.node_health.add(detail(found[0] == "True", found));
+            let condition = object.condition("Ready").map_or(ready, of);
+            health
+                .node_health
+                .add(detail(condition[0] == "True", condition));
         }
         ("", "pods") => {
             let healthy = status["phase"] == "Running" || status["phase"] == "Succeeded";
             let mut conditions = status["conditions"].items();
-            let found = match conditions.find(|condition| condition["status"] != "True") {
+            let condition = match conditions.find(|condition| condition["status"] != "True") {
                 _ if healthy => ready,
                 Some(first) => of(first),
                 None => {
@@ -422,7 +424,7 @@ fn count_object<'o>(health: &mut Health, resource: &kube::Resource, object: &'o 
                     ["False", status[reason].text(), status["message"].text()]
                 }
             };
-            health.pod_health.add(detail(healthy, found));
+            health.pod_health.add(detail(healthy, condition));
         }
         _ => {}
     }

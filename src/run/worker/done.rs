@@ -144,18 +144,18 @@ pub(super) fn wait(
             log::info!("no file events ({error}), checking every {POLL:?} instead");
         })
         .ok();
-    let mut seen: Option<ObservedDoneFile> = None;
+    let mut done_file: Option<ObservedDoneFile> = None;
     loop {
         // Before the look: the last container may write the file just before it ends.
         let end = others.end();
         let last = end == Some(ContainersEnd::SucceededForGood);
-        seen = place.look().map(|look| {
+        done_file = place.read_done_file().map(|look| {
             let result = look.as_ref().ok().and_then(|text| place.result_state(text));
-            ObservedDoneFile::new(look, result, seen.take())
+            ObservedDoneFile::new(look, result, done_file.take())
         });
-        let pause = match &seen {
-            Some(seen) => {
-                match seen.judge(place, if last { Duration::ZERO } else { delay }, last) {
+        let pause = match &done_file {
+            Some(done_file) => {
+                match done_file.judge(place, if last { Duration::ZERO } else { delay }, last) {
                     Ok(found) => return found,
                     Err(pause) => pause.min(POLL),
                 }
@@ -209,8 +209,8 @@ impl ObservedDoneFile {
     /// Time for which the result must stay as it is.
     fn time_to_stay(&self, delay: Duration) -> Duration {
         let to_stay = delay.min(SETTLED);
-        let left = to_stay.saturating_sub(self.result_since.elapsed());
-        left.min(DONE_DELAY.saturating_sub(self.first.elapsed()))
+        let time_left = to_stay.saturating_sub(self.result_since.elapsed());
+        time_left.min(DONE_DELAY.saturating_sub(self.first.elapsed()))
     }
 
     /// Returns the outcome, or the time to wait before the next look.
@@ -220,10 +220,10 @@ impl ObservedDoneFile {
         delay: Duration,
         last: bool,
     ) -> Result<DoneOutcome, Duration> {
-        let left = delay.saturating_sub(self.first.elapsed());
-        let left = left.max(self.time_to_stay(delay));
-        if !left.is_zero() {
-            return Err(left);
+        let time_left = delay.saturating_sub(self.first.elapsed());
+        let time_left = time_left.max(self.time_to_stay(delay));
+        if !time_left.is_zero() {
+            return Err(time_left);
         }
         let (found, settled) = match &self.look {
             Err(why) => (DoneOutcome::Unusable(why.clone()), SETTLED_WRONG),
@@ -233,20 +233,20 @@ impl ObservedDoneFile {
                 Err(why) => (DoneOutcome::Unusable(why), SETTLED_WRONG),
             },
         };
-        let left = settled.saturating_sub(self.since.elapsed());
+        let time_left = settled.saturating_sub(self.since.elapsed());
         // An error of the disk may pass even when nothing can change any more.
         let is_final = last && matches!(found, DoneOutcome::Result(_));
-        if is_final || left.is_zero() {
+        if is_final || time_left.is_zero() {
             Ok(found)
         } else {
-            Err(left)
+            Err(time_left)
         }
     }
 }
 
 impl ResultsDir {
     /// The content of the done file, if there is one, or the reason why it cannot be read.
-    fn look(&self) -> Option<Result<Vec<u8>, String>> {
+    fn read_done_file(&self) -> Option<Result<Vec<u8>, String>> {
         let path = self.dir.join(DONE_FILE);
         let read = || {
             // Opening a pipe blocks until it has a writer.
@@ -285,7 +285,7 @@ impl ResultsDir {
         if text.is_empty() {
             return Err(why_empty(&self.dir, sys::free_bytes(&self.dir)));
         }
-        let (given, beside) = (self.here(text), self.dir.join(text));
+        let (given, beside) = (self.local_path(text), self.dir.join(text));
         let quoted = base::visible::cut(text, QUOTED);
         let path = match given.metadata() {
             _ if given.is_relative() && beside.exists() => beside,
@@ -317,15 +317,12 @@ impl ResultsDir {
     }
 
     /// Maps a path of the plugin's container to this one.
-    fn here(&self, text: &str) -> PathBuf {
-        let given = Path::new(text);
-        let mount = self
-            .mount
-            .as_ref()
-            .filter(|_| !given.starts_with(&self.dir));
-        match mount.and_then(|mount| given.strip_prefix(mount).ok()) {
+    fn local_path(&self, text: &str) -> PathBuf {
+        let path = Path::new(text);
+        let mount = self.mount.as_ref().filter(|_| !path.starts_with(&self.dir));
+        match mount.and_then(|mount| path.strip_prefix(mount).ok()) {
             Some(below) => self.dir.join(below),
-            None => given.into(),
+            None => path.into(),
         }
     }
 
@@ -542,7 +539,7 @@ mod tests {
                 .contains("outside the results folder")
         );
         fs::write(dir.join(DONE_FILE), "r\n").unwrap();
-        let look = place.look().unwrap().unwrap_err();
+        let look = place.read_done_file().unwrap().unwrap_err();
         assert!(look.contains("was replaced by a link"), "{look}");
     }
 

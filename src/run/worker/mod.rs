@@ -16,7 +16,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::thread::{self, Scope as Threads};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -32,6 +32,8 @@ use model::remedies;
 /// default; results often arrive within it.
 const GRACE: Duration = Duration::from_secs(60);
 
+/// Shortest pause between the heartbeats of a plugin's only worker.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Interval of connection attempts until the aggregator is reachable.
 const PROBE_PERIOD: Duration = Duration::from_secs(3);
 /// Connect timeout; longer silence indicates dropped packets.
@@ -70,13 +72,13 @@ impl WorkerSettings {
     /// Reads the environment through `lookup`: empty equals unset; all missing variables are
     /// reported at once.
     pub fn read(scope: Scope, lookup: impl Fn(&str) -> Option<String>) -> Result<Self> {
-        let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let (access, mut missing) = match Access::read(given) {
+        let variable = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let (access, mut missing) = match Access::read(variable) {
             Ok(access) => (access, Vec::new()),
             Err(missing) => (Access::default(), missing),
         };
         let mut needed = |name| {
-            given(name).unwrap_or_else(|| {
+            variable(name).unwrap_or_else(|| {
                 missing.push(name);
                 String::new()
             })
@@ -89,7 +91,7 @@ impl WorkerSettings {
         if !missing.is_empty() {
             bail!("not set in the environment: {}", missing.join(", "));
         }
-        let duration = |name: &str, default| match given(name) {
+        let duration = |name: &str, default| match variable(name) {
             None => default,
             Some(text) => clock::parse_duration(&text).unwrap_or_else(|| {
                 log::warn!("{name}: `{text}` is not a duration like `5s`, using {default:?}");
@@ -100,13 +102,13 @@ impl WorkerSettings {
             access,
             id,
             results: ResultsDir {
-                dir: given(env::RESULTS_DIR)
+                dir: variable(env::RESULTS_DIR)
                     .unwrap_or_else(|| names::RESULTS_DIR.into())
                     .into(),
-                mount: given(env::RESULTS_MOUNT).map(PathBuf::from),
-                anywhere: given(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
+                mount: variable(env::RESULTS_MOUNT).map(PathBuf::from),
+                anywhere: variable(env::RESULTS_ANYWHERE).as_deref() == Some("true"),
             },
-            progress_port: match given(env::PROGRESS_PORT) {
+            progress_port: match variable(env::PROGRESS_PORT) {
                 None => Some(names::PROGRESS_PORT),
                 Some(text) => text.parse().ok().or_else(|| {
                     log::warn!(
@@ -119,7 +121,7 @@ impl WorkerSettings {
             done_delay: duration(env::DONE_FILE_DELAY, DONE_DELAY),
             retry_limit: duration(env::UPLOAD_LIMIT, Retry::default().limit),
             grace: duration(env::SHUTDOWN_GRACE, GRACE),
-            others_ended_file: given(env::OTHERS_ENDED_FILE).map(PathBuf::from),
+            others_ended_file: variable(env::OTHERS_ENDED_FILE).map(PathBuf::from),
         })
     }
 }
@@ -273,6 +275,16 @@ fn report(client: &Client, why: &str) -> Result<bool> {
     }
 }
 
+/// Pause until the next heartbeat. The only worker of a plugin asks in proportion to its age, so that
+/// the end of a short plugin is known soon; the workers of many nodes would be too many.
+fn next_pause(id: &ResultId, age: Duration) -> Duration {
+    if id.is_global() {
+        (age / 4).clamp(FIRST_PAUSE, HEARTBEAT_INTERVAL)
+    } else {
+        HEARTBEAT_INTERVAL
+    }
+}
+
 /// Sends heartbeats to `aggregator` until `stop`. The first one follows at a random moment of the
 /// first period, since the workers of a large cluster start together; the connection, which costs
 /// little, is tried at once. An answer may tell that the other containers have ended.
@@ -285,10 +297,14 @@ fn send_heartbeats(client: &Client, aggregator: &Access, others: &Others, stop: 
             return;
         }
     }
+    let begin = Instant::now();
     let share = RandomState::new().hash_one(0) % 1000;
-    let mut pause = HEARTBEAT_INTERVAL.mul_f64(share as f64 / 1000.0);
+    let mut pause = match client.id().is_global() {
+        true => FIRST_PAUSE,
+        false => HEARTBEAT_INTERVAL.mul_f64(share as f64 / 1000.0),
+    };
     while !stop.wait(pause) {
-        pause = HEARTBEAT_INTERVAL;
+        pause = next_pause(client.id(), begin.elapsed());
         match client.heartbeat() {
             Ok(containers) => {
                 contact.made();
@@ -352,12 +368,12 @@ fn probe(url: &str, service: Option<SocketAddr>) -> io::Result<()> {
         .and_then(|(host, text)| Some((host, port(text)?)))
         .unwrap_or((authority, 443));
     let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
-    let own = (host.trim_matches(['[', ']']), port).to_socket_addrs();
-    let own = match (own, service) {
+    let addresses = (host.trim_matches(['[', ']']), port).to_socket_addrs();
+    let addresses = match (addresses, service) {
         (Err(error), None) => return Err(error),
-        (own, _) => own.into_iter().flatten(),
+        (addresses, _) => addresses.into_iter().flatten(),
     };
-    for address in own.chain(service) {
+    for address in addresses.chain(service) {
         match TcpStream::connect_timeout(&address, PROBE_TIMEOUT) {
             Ok(_) => return Ok(()),
             Err(error) => last = error,
@@ -388,6 +404,15 @@ mod tests {
         ("CLIENT_KEY", "key"),
         ("RESULT_TYPE", "e2e"),
     ];
+
+    #[test]
+    fn only_worker_asks_in_proportion_to_its_age() {
+        let seconds = |id: &ResultId, age| next_pause(id, Duration::from_secs(age)).as_secs();
+        for (age, only_worker) in [(0, 1), (4, 1), (20, 5), (60, 15), (86_400, 15)] {
+            assert_eq!(seconds(&ResultId::global("p"), age), only_worker, "{age}");
+            assert_eq!(seconds(&ResultId::on_node("p", "a"), age), 15, "{age}");
+        }
+    }
 
     #[test]
     fn missing_or_empty_settings_are_named_at_once() {

@@ -166,9 +166,9 @@ fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) 
     };
     let connection = Arc::clone(&request.peer.open);
     let sum = lock(senders).take(&connection, &body);
-    let told = client.relay_progress(sum.as_deref().unwrap_or(&body));
+    let answer = client.relay_progress(sum.as_deref().unwrap_or(&body));
     lock(senders).answered(&connection);
-    match told {
+    match answer {
         Ok(answer) if answer.text.is_empty() => Response::empty(answer.status),
         Ok(answer) => Response::text(answer.status, answer.text),
         Err(error) => {

@@ -134,7 +134,7 @@ impl Senders {
 
     /// Sender of an update; a new one if none matches.
     fn find(&mut self, connection: &Arc<()>, id: Option<&str>, update: &Update) -> usize {
-        let known = match id {
+        let index = match id {
             Some(_) => self
                 .all
                 .iter()
@@ -144,7 +144,7 @@ impl Senders {
                 .iter()
                 .position(|sender| sender.connections.iter().any(|one| one.is(connection))),
         };
-        if let Some(at) = known {
+        if let Some(at) = index {
             return at;
         }
         if id.is_none() {
@@ -200,20 +200,20 @@ impl Senders {
 
     fn sum(&self) -> Update {
         let mut sum = Update::default();
-        let mut seen: [HashSet<&str>; 2] = Default::default();
+        let mut texts: [HashSet<&str>; 2] = Default::default();
         let mut room = MAX_FAILURE_BYTES;
         for sender in &self.all {
             for (all, one) in sum.counts.iter_mut().zip(sender.latest.counts) {
                 *all = all.saturating_add(one);
             }
-            for ((all, seen), list) in sum
+            for ((all, texts), list) in sum
                 .lists
                 .iter_mut()
-                .zip(&mut seen)
+                .zip(&mut texts)
                 .zip(&sender.latest.lists)
             {
                 for text in list {
-                    if seen.insert(text) && text.len() <= room {
+                    if texts.insert(text) && text.len() <= room {
                         room -= text.len();
                         all.push(text.clone());
                     }
@@ -238,13 +238,14 @@ impl Sender {
     /// Whether the updates of one connection continue its own counts and not those of the sender's
     /// other connections.
     fn differs(&self, connection: &Arc<()>, update: &Update) -> bool {
-        let own = self.connections.iter().find(|one| one.is(connection));
+        let same_connection = self.connections.iter().find(|one| one.is(connection));
         let shared = self
             .connections
             .iter()
             .any(|one| one.is_open() && !one.is(connection));
         shared
-            && own.is_some_and(|own| own.latest.leads_to(update))
+            && same_connection
+                .is_some_and(|same_connection| same_connection.latest.leads_to(update))
             && !self.latest.leads_to(update)
     }
 

@@ -109,7 +109,7 @@ pub fn ended_by_signal(status: ExitStatus) -> Option<i32> {
 pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     static CALLS: AtomicUsize = AtomicUsize::new(0);
-    let own = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
+    let call_number = CALLS.fetch_add(1, Ordering::Relaxed) + 1;
     let (mut read, write) = UnixStream::pair()?;
     for kind in kinds {
         let number = match kind {
@@ -122,7 +122,7 @@ pub fn on_signal(kinds: &[Signal], mut act: impl FnMut() + Send + 'static) -> io
     }
     crate::thread("signals").spawn(move || {
         while read.read_exact(&mut [0]).is_ok() {
-            if CALLS.load(Ordering::Relaxed) == own {
+            if CALLS.load(Ordering::Relaxed) == call_number {
                 act();
             }
         }

@@ -152,8 +152,9 @@ pub fn is_runnable(file: &Path) -> bool {
     let ending = file
         .extension()
         .map(|ending| format!(".{}", ending.to_string_lossy()));
-    let known = |ending: String| endings().any(|known| known.eq_ignore_ascii_case(&ending));
-    file.is_file() && ending.is_some_and(known)
+    let is_executable = ending
+        .is_some_and(|ending| endings().any(|executable| executable.eq_ignore_ascii_case(&ending)));
+    file.is_file() && is_executable
 }
 
 /// The files that a program's name may refer to: itself, and with each program extension.

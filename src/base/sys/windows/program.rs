@@ -82,11 +82,11 @@ fn mortal_job() -> io::Result<Job> {
 
 /// Moves this process and its future descendants into a job that ends with it.
 pub fn adopt_strays() -> io::Result<()> {
-    static OWN: OnceLock<Job> = OnceLock::new();
+    static PROCESS_JOB: OnceLock<Job> = OnceLock::new();
     let job = mortal_job()?;
     job.assign_current_process().map_err(io::Error::other)?;
     // The system closes the job with this process.
-    let _ = OWN.set(job);
+    let _ = PROCESS_JOB.set(job);
     Ok(())
 }
 

@@ -22,6 +22,7 @@ use base::stop::Stop;
 use client::protocol::{ContainersEnd, FailureKind, Lost, Progress, ResultId};
 use http::Meter;
 use model::status::{self, Archive, Entry, Run};
+use model::timings::{Milestones, Timings};
 use model::{item, remedies};
 
 /// Time for all retries of refused uploads of a result.
@@ -208,6 +209,10 @@ struct Slot {
 /// The state of a run.
 #[derive(Default)]
 pub struct State {
+    /// When the results came.
+    pub milestones: Milestones,
+    /// How long the parts of the run took, once it is packed.
+    pub timings: Option<Timings>,
     slots: Vec<Slot>,
     index: HashMap<ResultId, usize>,
     /// Number of results by plugin.
@@ -395,6 +400,7 @@ impl State {
         }
         slot.receipt.attempts += 1;
         slot.receipt.sender = sender.clone();
+        self.milestones.arrival = Some(Instant::now());
         self.bodies.push(Arc::clone(upload));
         Ok(())
     }
@@ -451,6 +457,7 @@ impl State {
             slot.state = state;
             slot.busy = false;
         }
+        self.milestones.settled = Some(Instant::now());
         wake(&mut self.waiters);
         wake(&mut self.onlookers);
     }
@@ -505,6 +512,7 @@ impl State {
         // Later contacts change only an age, which can wait for the next publication.
         if first {
             slot.receipt.first_heartbeat.get_or_insert_with(clock::now);
+            self.milestones.contact = Some(now);
             wake(&mut self.onlookers);
         }
         true
@@ -647,6 +655,7 @@ impl State {
             status: status::COMPLETE.into(),
             archive,
             upload,
+            timings: self.timings.clone(),
             ..run
         }
     }

@@ -259,7 +259,7 @@ fn wrong_digest_is_refused_and_correct_one_accepted() {
 }
 
 #[test]
-fn result_replaces_an_earlier_error() {
+fn stored_result_replaces_an_earlier_error() {
     let scratch = Scratch::new();
     let (a, b) = (node("a"), node("b"));
     let store = scratch.open(&[a.clone(), b.clone()]);

@@ -192,7 +192,7 @@ fn client_and_server_interoperate() {
 }
 
 #[test]
-fn foreign_certificates_are_rejected() {
+fn certificates_of_another_run_are_rejected() {
     let scratch = Scratch::new();
     serving(&scratch.run(), &[node("n")], settings(), |running| {
         let own = access(running.aggregator.authority(), running.address, "p");
@@ -227,7 +227,7 @@ fn refusals_precede_the_body_with_expect_continue() {
 }
 
 #[test]
-fn truncated_body_is_not_stored_and_can_be_resent() {
+fn truncated_body_leaves_no_result_and_can_be_resent() {
     let scratch = Scratch::new();
     let tar = tar_gz(&[(tar::EntryType::Regular, "x", 0o644, "", b"1")]);
     serving(&scratch.run(), &[node("n")], settings(), |running| {

@@ -370,8 +370,8 @@ impl Redactor {
         clean = self.texts.hide_encoded_keys(clean, |encoded| {
             let encoded: String = encoded.split_whitespace().collect();
             // An incomplete end is cut off.
-            let whole = encoded.trim_end_matches('=');
-            let content = BASE64_STANDARD.decode(&whole[..whole.len() / 4 * 4]);
+            let unpadded = encoded.trim_end_matches('=');
+            let content = BASE64_STANDARD.decode(&unpadded[..unpadded.len() / 4 * 4]);
             let is_key = content.is_ok_and(|content| self.has_key(&content));
             if is_key {
                 self.count(KEYS);
