@@ -43,6 +43,29 @@ fn help_goes_to_stdout_and_exits_0() {
 }
 
 #[test]
+fn summary_of_help_fits_on_a_screen() {
+    const MAX_LINES: usize = 50;
+    let mut commands = vec![sonobuoy::commands()];
+    while let Some(command) = commands.pop() {
+        commands.extend(command.get_subcommands().cloned());
+        let name = command.get_bin_name().unwrap_or_default();
+        let words = name.split(' ').skip(1);
+        let help = Sonobuoy::with(words).arg("-h").run_any().stdout;
+        let lines = help.lines().count();
+        assert!(lines <= MAX_LINES, "`{name} -h` has {lines} lines");
+    }
+}
+
+#[test]
+fn summary_of_help_leads_to_all_flags() {
+    let summary = Sonobuoy::new("run -h").run_any().stdout;
+    assert!(summary.contains("see more with '--help'"), "{summary}");
+    assert!(!summary.contains("--security-context-mode"), "{summary}");
+    let whole = Sonobuoy::new("run --help").run_any().stdout;
+    assert!(whole.contains("--security-context-mode"), "{whole}");
+}
+
+#[test]
 fn invalid_command_line_prints_error_usage_and_one_log_line() {
     let done = Sonobuoy::new("runn")
         .status(1)

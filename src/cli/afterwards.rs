@@ -45,24 +45,29 @@ pub(crate) struct AfterwardsFlags {
     #[arg(long, value_name = "DIR")]
     pub retrieve: Option<String>,
     /// Keep only the newest archives in that folder, and that of this run
-    #[arg(long, value_name = "N", value_parser = within::<usize>(1..=i64::from(u32::MAX)))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = within::<usize>(1..=i64::from(u32::MAX)),
+        hide_short_help = true
+    )]
     pub keep: Option<usize>,
     /// Send the archive and its seal there by HTTPS PUT, from the aggregator, or with --retrieve
     /// from here; a URL that ends with / is a folder; SSL_CERT_FILE names the store's authority in
     /// either case
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", hide_short_help = true)]
     pub upload: Option<String>,
     /// Write all results as one JUnit file
     #[arg(long, value_name = "FILE")]
     pub junit: Option<String>,
     /// Write the report as one HTML page
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub html: Option<String>,
     /// Check a certified conformance run, and write its submission into this folder
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub certify: Option<String>,
     /// With --certify: description of the product (YAML)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub product: Option<String>,
     /// Remove the run from the cluster
     #[arg(long)]
@@ -114,11 +119,17 @@ pub(crate) struct VerdictFlags {
     pub fail_on: FailOn,
     /// Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in 95%,
     /// has passed
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, hide_short_help = true)]
     pub min_success: Option<u64>,
     /// Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; auto
     /// does in GitHub Actions
-    #[arg(long, value_name = "WORD", value_enum, default_value_t = Annotations::Auto)]
+    #[arg(
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value_t = Annotations::Auto,
+        hide_short_help = true
+    )]
     pub annotations: Annotations,
 }
 

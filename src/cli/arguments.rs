@@ -5,7 +5,7 @@
 
 use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 
-use super::flag::{accepting_values, like_original, showing_switches, words};
+use super::flag::{accepting_values, like_original, showing_all, showing_switches, words};
 use super::{
     certify, completion, containers, delete, doctor, e2e, gather_flags, generate, images, logs,
     query, results, retrieve, run, status, version, wait,
@@ -48,7 +48,8 @@ pub(crate) struct GlobalFlags {
         value_name = "LEVEL",
         default_value = "info",
         value_parser = words(&LEVELS),
-        help_heading = "Global options"
+        help_heading = "Global options",
+        hide_short_help = true
     )]
     pub level: &'static str,
     /// The same as --level=debug
@@ -151,7 +152,20 @@ pub(crate) struct HelpArgs {
 
 /// The commands for display: in help, man pages and completions; built.
 pub(crate) fn shown() -> Command {
-    let mut command = like_original(showing_switches(Arguments::command())).bin_name(program());
+    built(showing_all(Arguments::command()))
+}
+
+/// The commands with the flags that most calls need and without examples, for `-h`; built.
+fn summarized() -> Command {
+    built(Arguments::command().mut_subcommands(without_examples))
+}
+
+fn without_examples(command: Command) -> Command {
+    command.after_help("").mut_subcommands(without_examples)
+}
+
+fn built(command: Command) -> Command {
+    let mut command = like_original(showing_switches(command)).bin_name(program());
     command.build();
     command
 }
@@ -189,7 +203,15 @@ pub(crate) fn name(path: &[String]) -> String {
 
 /// The command at `path`, ready to print its help; `Err` has the unknown word.
 pub(crate) fn command_at(path: &[String]) -> Result<Command, String> {
-    let mut command = shown();
+    find(shown(), path)
+}
+
+/// The command at `path`, ready to print the summary of its help.
+pub(crate) fn summary_at(path: &[String]) -> Result<Command, String> {
+    find(summarized(), path)
+}
+
+fn find(mut command: Command, path: &[String]) -> Result<Command, String> {
     for word in path {
         command = command
             .find_subcommand(word)

@@ -93,8 +93,8 @@ pub(super) struct Submission<'a> {
 }
 
 impl<'a> Submission<'a> {
-    /// Checks the folder of `--certify` and the file of `--product`, and reports every error that is
-    /// detectable before the run.
+    /// Checks the folder of `--certify` and the file of `--product`: every error that is detectable
+    /// before the run.
     pub(super) fn prepare(
         into: Option<&'a str>,
         product: Option<&'a str>,

@@ -48,13 +48,13 @@ pub(crate) struct ClusterFlags {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
     /// User to impersonate
-    #[arg(long = "as", value_name = "USER")]
+    #[arg(long = "as", value_name = "USER", hide_short_help = true)]
     pub as_user: Option<String>,
     /// Group to impersonate
-    #[arg(long = "as-group", value_name = "GROUP")]
+    #[arg(long = "as-group", value_name = "GROUP", hide_short_help = true)]
     pub as_groups: Vec<String>,
     /// Time limit of one request, such as 30s; 0 for none
-    #[arg(long, value_name = "DURATION")]
+    #[arg(long, value_name = "DURATION", hide_short_help = true)]
     pub request_timeout: Option<String>,
 }
 
@@ -77,7 +77,8 @@ pub(crate) struct CredentialsFlag {
         long,
         value_name = "FILE",
         help = "File with the credentials of the run's status service; - is stdout for `run`, \
-                else stdin [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]"
+                else stdin [default: $SONOBUOY_CREDENTIALS or /tmp/sonobuoy.json]",
+        hide_short_help = true
     )]
     pub credentials: Option<String>,
 }

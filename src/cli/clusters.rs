@@ -50,17 +50,29 @@ pub(super) const MAX_CLUSTERS_AT_ONCE: usize = 8;
 #[command(next_help_heading = "Several clusters")]
 pub(crate) struct ClustersFlags {
     /// Do this in the clusters of these contexts, with a folder for each
-    #[arg(long, value_name = "NAME,...|all", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "NAME,...|all",
+        value_delimiter = ',',
+        hide_short_help = true
+    )]
     contexts: Vec<String>,
     /// Do this in the clusters of these kubeconfigs, or of all in a folder
-    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "contexts")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 1..,
+        conflicts_with = "contexts",
+        hide_short_help = true
+    )]
     kubeconfigs: Vec<String>,
     /// With several clusters: at most so many at once
     #[arg(
         long,
         value_name = "N",
         value_parser = within::<usize>(1..=1_000),
-        default_value_t = MAX_CLUSTERS_AT_ONCE
+        default_value_t = MAX_CLUSTERS_AT_ONCE,
+        hide_short_help = true
     )]
     pub parallel: usize,
     /// In the process of one of several clusters: its folder

@@ -10,7 +10,7 @@ use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, Str, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::image::release;
@@ -50,6 +50,13 @@ pub(crate) fn showing_switches(command: Command) -> Command {
                 .value_parser(clap::value_parser!(bool))
         })
         .mut_subcommands(showing_switches)
+}
+
+/// The command and all its subcommands with every flag in the help, not only in the long one.
+pub(crate) fn showing_all(command: Command) -> Command {
+    command
+        .mut_args(|arg| arg.hide_short_help(false))
+        .mut_subcommands(showing_all)
 }
 
 /// The name of the value of a switch.
@@ -162,7 +169,13 @@ impl<T, V> From<T> for Varied<T, V> {
 
 impl<T: clap::Args, V: Variation> clap::Args for Varied<T, V> {
     fn augment_args(command: Command) -> Command {
-        let declared = T::augment_args(Command::default());
+        // Without an order, a flag gets that of its place in the command.
+        let mut scratch = Command::default().next_display_order(None);
+        if let Some(heading) = command.get_next_help_heading() {
+            // A flag keeps the heading under which it was declared first.
+            scratch = scratch.next_help_heading(Str::from(heading.to_owned()));
+        }
+        let declared = T::augment_args(scratch);
         command.args(declared.get_arguments().cloned().map(V::change))
     }
 

@@ -122,7 +122,10 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             logger::init(levels.next_back().unwrap_or("info"));
             end(
                 usage::judge(&error, &path)
-                    .and_then(|()| help(&path))
+                    .and_then(|()| match wants_summary(&args) {
+                        true => print_help(arguments::summary_at(&path), &path),
+                        false => help(&path),
+                    })
                     .map(|()| 0),
                 &path,
             )
@@ -142,9 +145,18 @@ fn without_own_path(mut args: Vec<OsString>) -> Vec<OsString> {
     args
 }
 
+/// Whether a call for help is one for its summary: `-h` and not `--help`.
+fn wants_summary(args: &[OsString]) -> bool {
+    args.iter().any(|arg| arg == "-h") && !args.iter().any(|arg| arg == "--help")
+}
+
 /// Prints the help of a command.
 fn help(path: &[String]) -> Result<()> {
-    match arguments::command_at(path) {
+    print_help(arguments::command_at(path), path)
+}
+
+fn print_help(command: Result<clap::Command, String>, path: &[String]) -> Result<()> {
+    match command {
         Ok(mut command) => {
             output::print(&command.render_help().to_string());
             Ok(())

@@ -79,7 +79,7 @@ pub(crate) struct BeforeRunFlags {
     #[command(flatten)]
     pub load: LoadFlags,
     /// First check whether the cluster is fit for the run
-    #[arg(long, help_heading = "Cluster")]
+    #[arg(long, help_heading = "Cluster", hide_short_help = true)]
     pub doctor: bool,
     /// Wait for the end, and print how long each part of the run took
     #[arg(long, help_heading = "Waiting")]
@@ -106,12 +106,18 @@ pub(crate) struct LoadFlags {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = load::DEFAULT_ARCHIVE,
-        help_heading = "Images"
+        help_heading = "Images",
+        hide_short_help = true
     )]
     pub load: Option<String>,
     /// With --load: image with a shell for the privileged pods that load Sonobuoy's, best by its
     /// digest; required unless the cluster is one of kind, k3d or minikube
-    #[arg(long, value_name = "IMAGE", help_heading = "Images")]
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        help_heading = "Images",
+        hide_short_help = true
+    )]
     pub load_with: Option<String>,
 }
 
@@ -126,7 +132,8 @@ pub(crate) struct LocalFlags {
         long,
         value_name = "N",
         value_parser = within::<usize>(1..=1_000),
-        help = "With --local: how many nodes a DaemonSet plugin sees [default: 1]"
+        help = "With --local: how many nodes a DaemonSet plugin sees [default: 1]",
+        hide_short_help = true
     )]
     pub local_nodes: Option<usize>,
 }

@@ -181,18 +181,20 @@ pub(crate) struct PluginFlags {
         long,
         value_name = "PLUGIN.NAME=VALUE",
         value_parser = placed_text(),
-        help = PLUGIN_ENV_HELP
+        help = PLUGIN_ENV_HELP,
+        hide_short_help = true
     )]
     pub plugin_env: Vec<Placed<String>>,
     #[arg(
         long,
         value_name = "WORD",
         help = "Whether to run plugins that declare no permissions, with all rights of the run \
-                [default: any]"
+                [default: any]",
+        hide_short_help = true
     )]
     pub plugin_permissions: Option<PluginPermissions>,
     /// Image of a plugin
-    #[arg(long, value_name = "PLUGIN:IMAGE", value_parser = placed_text())]
+    #[arg(long, value_name = "PLUGIN:IMAGE", value_parser = placed_text(), hide_short_help = true)]
     pub plugin_image: Vec<Placed<String>>,
     #[command(flatten)]
     pub default_pod_spec: DefaultPodSpecFlag,
@@ -209,7 +211,7 @@ pub(crate) enum PluginPermissions {
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct DefaultPodSpecFlag {
     /// Include the default pod specs in plugin definitions
-    #[arg(long = "show-default-podspec")]
+    #[arg(long = "show-default-podspec", hide_short_help = true)]
     pub show_default_pod_spec: bool,
 }
 
@@ -248,21 +250,28 @@ pub(crate) struct E2eFlags {
         long,
         value_name = "ARCHIVE",
         value_parser = placed_text(),
-        conflicts_with_all = ["e2e_focus", "e2e_skip", "mode"]
+        conflicts_with_all = ["e2e_focus", "e2e_skip", "mode"],
+        hide_short_help = true
     )]
     pub rerun_failed: Option<Placed<String>>,
     /// Run the tests that an interrupted run has not run; with several clusters: run those without
     /// an archive in this folder
-    #[arg(long, value_name = "ARCHIVE", value_parser = placed_text())]
+    #[arg(long, value_name = "ARCHIVE", value_parser = placed_text(), hide_short_help = true)]
     pub resume: Option<Placed<String>>,
     /// Run the tests as N plugins in parallel, with one result
-    #[arg(long, value_name = "N", value_parser = within::<usize>(2..=MAX_PARTS))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = within::<usize>(2..=MAX_PARTS),
+        hide_short_help = true
+    )]
     pub split: Option<usize>,
     #[arg(
         long,
         value_name = "FILE",
         help = "With --split: names of all tests, one per line, or a kit [default: ask the \
-                conformance image]"
+                conformance image]",
+        hide_short_help = true
     )]
     pub tests: Option<String>,
     #[arg(
@@ -271,7 +280,8 @@ pub(crate) struct E2eFlags {
         value_parser = placed(within::<u64>(0..=MAX_ATTEMPTS)),
         help = RETRY_FAILED.help(
             "Run failed tests again, up to N times in the same run; those that pass then are flaky"
-        )
+        ),
+        hide_short_help = true
     )]
     pub retry_failed: Option<Placed<u64>>,
     #[command(flatten)]
@@ -282,14 +292,15 @@ pub(crate) struct E2eFlags {
         value_parser = placed_text(),
         help = DOCKER_CONFIG_FILE.help(
             "Registry credentials that the tests use, for Kubernetes 1.27 and later"
-        )
+        ),
+        hide_short_help = true
     )]
     pub e2e_docker_config_file: Option<Placed<String>>,
     /// Private key for tests that log in to nodes
-    #[arg(long, value_name = "FILE", value_parser = placed_text())]
+    #[arg(long, value_name = "FILE", value_parser = placed_text(), hide_short_help = true)]
     pub ssh_key: Option<Placed<String>>,
     /// User for tests that log in to nodes
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub ssh_user: Option<String>,
 }
 
@@ -305,11 +316,12 @@ pub(crate) struct RepositoryFlags {
         long,
         value_name = "REGISTRY",
         value_parser = placed_text(),
-        conflicts_with = "e2e_repo_config"
+        conflicts_with = "e2e_repo_config",
+        hide_short_help = true
     )]
     pub e2e_repo: Option<Placed<String>>,
     /// File that names registries for the images of the e2e tests
-    #[arg(long, value_name = "FILE", value_parser = placed_text())]
+    #[arg(long, value_name = "FILE", value_parser = placed_text(), hide_short_help = true)]
     pub e2e_repo_config: Option<Placed<String>>,
 }
 
@@ -322,29 +334,31 @@ pub(crate) struct ImageFlags {
         alias = "kube-conformance-image-version",
         value_name = "VERSION",
         value_parser = placed(parse_version),
-        help = KUBERNETES_VERSION_HELP
+        help = KUBERNETES_VERSION_HELP,
+        hide_short_help = true
     )]
     pub kubernetes_version: Option<Placed<String>>,
     /// Image of the e2e plugin
-    #[arg(long, value_name = "IMAGE", value_parser = placed_text())]
+    #[arg(long, value_name = "IMAGE", value_parser = placed_text(), hide_short_help = true)]
     pub kube_conformance_image: Option<Placed<String>>,
     /// Image of the systemd-logs plugin
-    #[arg(long, value_name = "IMAGE", value_parser = placed_text())]
+    #[arg(long, value_name = "IMAGE", value_parser = placed_text(), hide_short_help = true)]
     pub systemd_logs_image: Option<Placed<String>>,
     /// Image of aggregator and workers
-    #[arg(long, value_name = "IMAGE", value_parser = placed_text())]
+    #[arg(long, value_name = "IMAGE", value_parser = placed_text(), hide_short_help = true)]
     pub sonobuoy_image: Option<Placed<String>>,
     /// Registry with every image of every plugin and of the e2e tests
-    #[arg(long, value_name = "REGISTRY")]
+    #[arg(long, value_name = "REGISTRY", hide_short_help = true)]
     pub registry: Option<String>,
     /// Kit that was loaded or pushed: use its plugins, version and images
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub kit: Option<String>,
     #[arg(
         long,
         value_name = "POLICY",
         value_parser = placed_text(),
-        help = PULL_POLICY.help("Pull policy of Sonobuoy's image and of the built-in plugins")
+        help = PULL_POLICY.help("Pull policy of Sonobuoy's image and of the built-in plugins"),
+        hide_short_help = true
     )]
     pub image_pull_policy: Option<Placed<String>>,
     #[arg(
@@ -354,7 +368,8 @@ pub(crate) struct ImageFlags {
         require_equals = true,
         default_missing_value = "true",
         value_parser = placed(parse_bool),
-        help = FORCE_PULL_POLICY.help("Use that policy for all plugins")
+        help = FORCE_PULL_POLICY.help("Use that policy for all plugins"),
+        hide_short_help = true
     )]
     pub force_image_pull_policy: Option<Placed<bool>>,
     #[arg(
@@ -363,7 +378,8 @@ pub(crate) struct ImageFlags {
         value_parser = placed_text(),
         help = PULL_SECRET.help(
             "Secret of the run's namespace with the credentials of a private registry"
-        )
+        ),
+        hide_short_help = true
     )]
     pub image_pull_secret: Option<Placed<String>>,
 }
@@ -375,7 +391,7 @@ pub(crate) struct SettingFlags {
     #[command(flatten)]
     pub config: ConfigFlag,
     /// Use this manifest instead of making one; - is stdin
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", hide_short_help = true)]
     pub file: Option<String>,
     #[command(flatten)]
     pub namespace: RunNamespaceFlag,
@@ -396,24 +412,27 @@ pub(crate) struct SettingFlags {
         value_parser = placed_text(),
         help = AGGREGATOR_PERMISSIONS.help(
             "What the run may do: clusterAdmin, clusterRead or namespaceAdmin"
-        )
+        ),
+        hide_short_help = true
     )]
     pub aggregator_permissions: Option<Placed<String>>,
     /// Label of the node the aggregator runs on
-    #[arg(long, value_name = "KEY:VALUE")]
+    #[arg(long, value_name = "KEY:VALUE", hide_short_help = true)]
     pub aggregator_node_selector: Vec<String>,
     #[arg(
         long,
         value_name = "WORD",
         value_parser = placed_text(),
-        help = SECURITY_CONTEXT_MODE.help("User that the aggregator runs as: nonroot or none")
+        help = SECURITY_CONTEXT_MODE.help("User that the aggregator runs as: nonroot or none"),
+        hide_short_help = true
     )]
     pub security_context_mode: Option<Placed<String>>,
     #[arg(
         long,
         value_name = "NAME",
         value_parser = placed_text(),
-        help = SERVICE_ACCOUNT_NAME.help("Service account of the run")
+        help = SERVICE_ACCOUNT_NAME.help("Service account of the run"),
+        hide_short_help = true
     )]
     pub service_account_name: Option<Placed<String>>,
     #[arg(
@@ -423,14 +442,16 @@ pub(crate) struct SettingFlags {
         require_equals = true,
         default_missing_value = "true",
         value_parser = placed(parse_bool),
-        help = EXISTING_SERVICE_ACCOUNT.help("Use a service account that already exists")
+        help = EXISTING_SERVICE_ACCOUNT.help("Use a service account that already exists"),
+        hide_short_help = true
     )]
     pub existing_service_account: Option<Placed<bool>>,
     #[arg(
         long,
         value_name = "LEVEL",
         value_parser = placed_text(),
-        help = PSA_ENFORCE_LEVEL.help("Pod Security level of the namespace")
+        help = PSA_ENFORCE_LEVEL.help("Pod Security level of the namespace"),
+        hide_short_help = true
     )]
     pub namespace_psa_enforce_level: Option<Placed<String>>,
     #[arg(
@@ -438,7 +459,8 @@ pub(crate) struct SettingFlags {
         value_name = "WORD",
         value_parser = placed(words(&IdentityMode::WORDS)),
         help = "How workers authenticate: with one certificate per worker, or one per plugin \
-                [default: auto]"
+                [default: auto]",
+        hide_short_help = true
     )]
     pub identity: Option<Placed<&'static str>>,
     #[command(flatten)]
@@ -446,13 +468,19 @@ pub(crate) struct SettingFlags {
     #[command(flatten)]
     pub redaction: Varied<RedactionFlags, OfGeneratedManifest>,
     /// Take no snapshot of the cluster, and do without the permission to read it
-    #[arg(long, conflicts_with = "file")]
+    #[arg(long, conflicts_with = "file", hide_short_help = true)]
     pub no_snapshot: bool,
     /// Volume claim for the results, so that they survive the loss of a node
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub results_pvc: Option<String>,
     /// Service that publishes the status of the run
-    #[arg(long, value_name = "WORD", value_enum, default_value_t = StatusServiceKind::None)]
+    #[arg(
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value_t = StatusServiceKind::None,
+        hide_short_help = true
+    )]
     pub status_service: StatusServiceKind,
     #[command(flatten)]
     pub credentials: CredentialsFlag,
@@ -462,7 +490,7 @@ pub(crate) struct SettingFlags {
 #[derive(Clone, clap::Args)]
 pub(crate) struct ConfigFlag {
     /// Run configuration (JSON); comes before the flags that override it
-    #[arg(long, value_name = "FILE", value_parser = placed_text())]
+    #[arg(long, value_name = "FILE", value_parser = placed_text(), hide_short_help = true)]
     pub config: Option<Placed<String>>,
 }
 
@@ -483,7 +511,13 @@ pub(crate) struct RunNamespaceFlag {
 #[derive(Clone, clap::Args)]
 pub(crate) struct RbacFlag {
     /// Whether to create RBAC objects; Detect asks the cluster
-    #[arg(long, value_name = "WORD", value_enum, default_value_t = RbacMode::Detect)]
+    #[arg(
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value_t = RbacMode::Detect,
+        hide_short_help = true
+    )]
     pub rbac: RbacMode,
 }
 
@@ -530,7 +564,13 @@ impl RbacMode {
 pub(crate) struct HardenFlag {
     /// Make the aggregator's pod survive restarts, limit its resources and privileges, and give
     /// each plugin a separate account; off creates the original's objects
-    #[arg(long, value_name = "WORD", value_enum, default_value_t = Harden::On)]
+    #[arg(
+        long,
+        value_name = "WORD",
+        value_enum,
+        default_value_t = Harden::On,
+        hide_short_help = true
+    )]
     pub harden: Harden,
 }
 
@@ -579,7 +619,12 @@ impl StatusServiceKind {
 #[derive(Clone, clap::Args)]
 pub(crate) struct RedactionFlags {
     /// Rules (YAML) for further redaction of the snapshot
-    #[arg(long, value_name = "FILE", conflicts_with = "no_redact")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "no_redact",
+        hide_short_help = true
+    )]
     pub redact: Option<String>,
     /// Do not hide secrets in the snapshot
     #[arg(
@@ -588,7 +633,8 @@ pub(crate) struct RedactionFlags {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "true",
-        value_parser = parse_bool
+        value_parser = parse_bool,
+        hide_short_help = true
     )]
     pub no_redact: Option<bool>,
 }
@@ -639,7 +685,8 @@ pub(crate) struct WaitingFlags {
     #[arg(
         long,
         value_name = "WORD",
-        help = "What to print while waiting [default: Progress]"
+        help = "What to print while waiting [default: Progress]",
+        hide_short_help = true
     )]
     pub wait_output: Option<WaitOutput>,
 }
@@ -661,7 +708,8 @@ pub(crate) struct ProgressFlags {
         long,
         value_name = "WORD",
         help = "How to show progress: a line for each change, a board drawn in place, or events \
-                in JSON [default: board on a terminal]"
+                in JSON [default: board on a terminal]",
+        hide_short_help = true
     )]
     pub output: Option<ProgressForm>,
     #[command(flatten)]
@@ -682,7 +730,7 @@ impl ProgressFlags {
 #[derive(Clone, clap::Args)]
 pub(crate) struct EstimateFlag {
     /// Archive of an earlier run, from which the board estimates the remaining time of the tests
-    #[arg(long, value_name = "ARCHIVE")]
+    #[arg(long, value_name = "ARCHIVE", hide_short_help = true)]
     pub estimate_from: Option<String>,
 }
 
@@ -697,18 +745,20 @@ pub(crate) struct PreflightFlags {
         value_delimiter = ',',
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "true"
+        default_missing_value = "true",
+        hide_short_help = true
     )]
     pub skip_preflight: Vec<String>,
     /// Namespace of the DNS pods
-    #[arg(long, value_name = "NAME", default_value = DNS_NAMESPACE)]
+    #[arg(long, value_name = "NAME", default_value = DNS_NAMESPACE, hide_short_help = true)]
     pub dns_namespace: String,
     /// Labels of the DNS pods
     #[arg(
         long,
         value_name = "LABEL,...",
         value_delimiter = ',',
-        default_values = DNS_POD_LABELS
+        default_values = DNS_POD_LABELS,
+        hide_short_help = true
     )]
     pub dns_pod_labels: Vec<String>,
 }
@@ -721,35 +771,40 @@ pub(crate) struct NodeFlags {
         long,
         value_name = "NAME,...|LABEL",
         value_parser = placed_text(),
-        help = NODES.help("Only these nodes: names, or labels such as zone=a,!gpu")
+        help = NODES.help("Only these nodes: names, or labels such as zone=a,!gpu"),
+        hide_short_help = true
     )]
     pub nodes: Option<Placed<String>>,
     #[arg(
         long,
         value_name = "N",
         value_parser = placed(within::<u64>(1..=i64::from(u32::MAX))),
-        help = SAMPLE.help("At most this many nodes, chosen at random")
+        help = SAMPLE.help("At most this many nodes, chosen at random"),
+        hide_short_help = true
     )]
     pub sample: Option<Placed<u64>>,
     #[arg(
         long,
         value_name = "N",
         value_parser = placed(within::<u64>(1..=i64::from(u32::MAX))),
-        help = PER_ZONE.help("At most this many nodes of each zone, chosen at random")
+        help = PER_ZONE.help("At most this many nodes of each zone, chosen at random"),
+        hide_short_help = true
     )]
     pub per_zone: Option<Placed<u64>>,
     #[arg(
         long,
         value_name = "WORD",
         value_parser = placed(words(&["take", "ignore"])),
-        help = JOINED.help("What to do with nodes that join during the run")
+        help = JOINED.help("What to do with nodes that join during the run"),
+        hide_short_help = true
     )]
     pub joined: Option<Placed<&'static str>>,
     #[arg(
         long,
         value_name = "N|N%",
         value_parser = placed_text(),
-        help = MAX_PARALLEL.help("At most this many nodes at once, or this share of them")
+        help = MAX_PARALLEL.help("At most this many nodes at once, or this share of them"),
+        hide_short_help = true
     )]
     pub max_parallel: Option<Placed<String>>,
 }
