@@ -591,7 +591,9 @@ fn occupied(cluster: &Cluster) -> Vec<String> {
 #[test]
 fn plugin_runs_on_nodes_in_waves_and_each_pod_ends_with_its_result() {
     let cluster = Cluster::new(&["a", "b", "c"]).plugin("p", "Nodes", "  waves: {parallel: 2}\n");
-    let cluster = cluster.set("Limits", json!({"PodLogs": {"SonobuoyNamespace": true}}));
+    let cluster = cluster
+        .set("Resources", json!(["podlogs"]))
+        .set("Limits", json!({"PodLogs": {"SonobuoyNamespace": true}}));
     scheduler(&cluster);
     let aggregator = cluster.start("");
     let worker = cluster.worker("p");

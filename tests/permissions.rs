@@ -30,7 +30,7 @@ fn plugins_without_permissions_are_named_and_can_be_rejected() {
         )
         .run();
     let (named, _api, _folder) = start(
-        "",
+        "--skip-preflight=references",
         &format!("{silent}podSpec: {{containers: [], serviceAccountName: own}}\n"),
     );
     assert!(!named.run_any().stderr.contains("runs as"));
