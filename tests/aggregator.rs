@@ -316,7 +316,7 @@ fn run_survives_an_api_server_outage() {
     assert_eq!(worker.send("b"), 200);
     cluster
         .api
-        .wait(|_| aggregator.said().contains("answers again"));
+        .wait(|_| aggregator.said().contains("is reachable again"));
     aggregator.ends_well();
     assert_eq!(cluster.status()["status"], "complete");
 }

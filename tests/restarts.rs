@@ -180,7 +180,7 @@ fn unreadable_last_status_ends_the_run_as_failed() {
         status["error"]
             .as_str()
             .unwrap()
-            .contains("its last status is lost"),
+            .contains("its last status cannot be read"),
         "{status}"
     );
 }

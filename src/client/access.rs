@@ -53,16 +53,16 @@ impl Access {
     /// Reads the same variables through `lookup`; an empty value counts as missing. `Err` names the
     /// missing variable.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<&'static str>> {
-        let given = |name: &str| lookup(name).unwrap_or_default();
-        let service = given(env::SERVICE_HOST).parse::<IpAddr>().ok();
-        let service_address = service.zip(given(env::SERVICE_PORT).parse().ok());
+        let variable = |name: &str| lookup(name).unwrap_or_default();
+        let service = variable(env::SERVICE_HOST).parse::<IpAddr>().ok();
+        let service_address = service.zip(variable(env::SERVICE_PORT).parse().ok());
         let access = Self {
-            aggregator_url: given(env::AGGREGATOR_URL),
+            aggregator_url: variable(env::AGGREGATOR_URL),
             service_address: service_address.map(SocketAddr::from),
-            ca_cert: given(env::CA_CERT),
-            client_cert: given(env::CLIENT_CERT),
-            client_key: given(env::CLIENT_KEY),
-            token_file: given(env::TOKEN_FILE),
+            ca_cert: variable(env::CA_CERT),
+            client_cert: variable(env::CLIENT_CERT),
+            client_key: variable(env::CLIENT_KEY),
+            token_file: variable(env::TOKEN_FILE),
         };
         let asks = access.asks();
         let needed = [
@@ -122,8 +122,8 @@ impl Access {
             .map_err(settings("cannot use a certificate or key"))?;
         let key = PrivateKey::from_pem(self.client_key.as_bytes())
             .map_err(settings("cannot use a certificate or key"))?;
-        let own = ClientCert::new_with_certs(&[certificate], key);
-        Ok(self.trusting()?.client_cert(Some(own)).build())
+        let identity = ClientCert::new_with_certs(&[certificate], key);
+        Ok(self.trusting()?.client_cert(Some(identity)).build())
     }
 
     /// TLS settings that trust only the run's authority.

@@ -119,7 +119,7 @@ impl Channel {
         if let Some(agent) = lock(&self.held).fresh() {
             return Ok(agent);
         }
-        let closed = || Failed::again("the client was shut down".into());
+        let closed = || Failed::temporary("the client was shut down".into());
         let (guest, key) = self.guest.as_ref().ok_or_else(closed)?;
         let answer = self.request(guest, key);
         let mut held = lock(&self.held);
@@ -150,8 +150,9 @@ impl Channel {
         let path = &self.access.token_file;
         // Read each time, since Kubernetes replaces the token before it expires.
         let token = std::fs::read_to_string(path);
-        let token = token
-            .map_err(|source| Failed::again(format!("cannot read the token `{path}`: {source}")))?;
+        let token = token.map_err(|source| {
+            Failed::temporary(format!("cannot read the token `{path}`: {source}"))
+        })?;
         let sent = guest
             .post(&url)
             .header(AUTHORIZATION, format!("Bearer {}", token.trim()))
@@ -393,16 +394,16 @@ impl Resolver for CallerResolver {
             return resolved;
         };
         // A name that cannot be resolved is no reason not to use the Service.
-        let own = resolved
+        let resolved_addresses = resolved
             .iter()
             .flat_map(|addresses| addresses.iter().copied())
             .take(MAX_OWN_ADDRESSES);
         let mut addresses = self.empty();
         if self.prefers_service.load(Ordering::Relaxed) {
             addresses.push(service);
-            own.for_each(|address| addresses.push(address));
+            resolved_addresses.for_each(|address| addresses.push(address));
         } else {
-            own.for_each(|address| addresses.push(address));
+            resolved_addresses.for_each(|address| addresses.push(address));
             addresses.push(service);
         }
         Ok(addresses)

@@ -187,7 +187,7 @@ pub(super) enum Failed {
 }
 
 impl Failed {
-    pub(super) fn again(why: String) -> Self {
+    pub(super) fn temporary(why: String) -> Self {
         Self::Again {
             why,
             after: None,
@@ -232,7 +232,7 @@ pub(super) fn judge_answer(
     let answer = answer(response, MAX_ANSWER_BYTES);
     match answer.status {
         409 => Ok(Submitted::AlreadyThere),
-        status if is_cut => Err(Failed::again(format!(
+        status if is_cut => Err(Failed::temporary(format!(
             "`{url}` answered {status} {} before all was sent",
             answer.text
         ))),
@@ -242,7 +242,7 @@ pub(super) fn judge_answer(
             after,
             is_changed: true,
         }),
-        408 | 425 | 429 | 500..=599 if !is_final => Err(again(url, &answer, after)),
+        408 | 425 | 429 | 500..=599 if !is_final => Err(retry_later(url, &answer, after)),
         _ => Err(refused("result", answer)),
     }
 }
@@ -251,12 +251,12 @@ pub(super) fn judge_answer(
 /// one.
 pub(super) fn judge_certificate(url: &str, answer: Answer, after: Option<Duration>) -> Failed {
     match answer.status {
-        401 | 408 | 425 | 429 | 500..=599 => again(url, &answer, after),
+        401 | 408 | 425 | 429 | 500..=599 => retry_later(url, &answer, after),
         _ => refused("request for a certificate", answer),
     }
 }
 
-fn again(url: &str, Answer { status, text }: &Answer, after: Option<Duration>) -> Failed {
+fn retry_later(url: &str, Answer { status, text }: &Answer, after: Option<Duration>) -> Failed {
     Failed::Again {
         why: format!("`{url}` answered {status} {text}"),
         after,
@@ -296,7 +296,7 @@ pub(super) fn judge_error(url: &str, error: ureq::Error) -> Failed {
         ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::RequireHttpsOnly(_) => {
             Error::Settings(format!("cannot send a request to `{url}`: {error}")).into()
         }
-        _ => Failed::again(format!("`{url}`: {error}")),
+        _ => Failed::temporary(format!("`{url}`: {error}")),
     }
 }
 

@@ -378,8 +378,8 @@ impl Client {
             if is_changed && changes == 1 {
                 self.report_trouble(&why);
             }
-            let left = self.retry.limit.saturating_sub(started.elapsed());
-            if left.is_zero() {
+            let time_left = self.retry.limit.saturating_sub(started.elapsed());
+            if time_left.is_zero() {
                 return Err(Error::GaveUp {
                     url,
                     attempts: attempt,
@@ -394,7 +394,7 @@ impl Client {
             if is_changed {
                 pause += change_pause(changes);
             }
-            let pause = pause.min(left);
+            let pause = pause.min(time_left);
             log::warn!(
                 "attempt {attempt} to submit {} failed, retrying in {pause:.1?}: {why}",
                 self.id
@@ -431,7 +431,7 @@ impl Client {
         let response = request.send(SendBody::from_reader(&mut body));
         let (trouble, is_cut, sent) = (body.trouble.take(), body.is_cut(), body.sent());
         if error::distrusted(&response) && self.channel.forget() {
-            return Err(Failed::again(
+            return Err(Failed::temporary(
                 "the aggregator rejected the certificate".into(),
             ));
         }

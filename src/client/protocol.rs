@@ -66,9 +66,9 @@ impl ResultId {
 
     /// Reads the same variables through `lookup`; an empty value counts as missing.
     pub fn read(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
-        let given = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let variable = |name: &str| lookup(name).filter(|value| !value.is_empty());
         for name in [env::RESULT_URL, env::PROGRESS_URL] {
-            let url = given(name).and_then(|url| url.parse::<ureq::http::Uri>().ok());
+            let url = variable(name).and_then(|url| url.parse::<ureq::http::Uri>().ok());
             if let Some(Route::Result(id) | Route::Progress(id)) =
                 url.and_then(|url| Route::parse(url.path()))
             {
@@ -77,8 +77,8 @@ impl ResultId {
         }
         let missing =
             || Error::Settings(format!("not set in the environment: {}", env::RESULT_TYPE));
-        let plugin = given(env::RESULT_TYPE).ok_or_else(missing)?;
-        Ok(given(env::NODE_NAME).map_or_else(
+        let plugin = variable(env::RESULT_TYPE).ok_or_else(missing)?;
+        Ok(variable(env::NODE_NAME).map_or_else(
             || Self::global(&plugin),
             |node| Self::on_node(&plugin, node),
         ))

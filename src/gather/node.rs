@@ -35,18 +35,18 @@ pub struct NodeFiles {
 impl NodeFiles {
     /// The node below `root`; an error if that is not the root of a system.
     pub fn open(root: &Path) -> Result<Self> {
-        let root_name = root.display();
+        let given_root = root.display();
         let root = root
             .canonicalize()
-            .with_context(|| format!("cannot look at `{root_name}`, the node's root"))?;
+            .with_context(|| format!("cannot look at `{given_root}`, the node's root"))?;
         ensure!(
             root.is_dir(),
-            "`{root_name}` is not a directory, so it cannot be a node's root"
+            "`{given_root}` is not a directory, so it cannot be a node's root"
         );
         let exists = |name: &&str| root.join(name).symlink_metadata().is_ok();
         ensure!(
             ["etc", "proc", "usr"].iter().any(exists),
-            "`{root_name}` is not the root of a system: it has none of `etc`, `proc` and `usr`; mount \
+            "`{given_root}` is not the root of a system: it has none of `etc`, `proc` and `usr`; mount \
              the node's `/` there or name the right folder with --chroot"
         );
         let boot =

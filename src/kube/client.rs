@@ -355,7 +355,7 @@ impl Client {
             let error = match attempt() {
                 Ok(answer) => {
                     if self.shared.away.swap(false, Ordering::Relaxed) {
-                        log::info!("`{}` answers again", self.shared.config.server);
+                        log::info!("`{}` is reachable again", self.shared.config.server);
                     }
                     return Ok(answer);
                 }

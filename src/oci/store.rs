@@ -426,13 +426,13 @@ fn copy_from_layer(blob: &Path, path: &str, limit: u64, out: &mut File) -> Resul
     };
     let (folder, file) = path.split_at(path.rfind('/').map_or(0, |slash| slash + 1));
     let removed = format!("{folder}.wh.{file}");
-    let mut found = LayerEntry::Nothing;
+    let mut layer_entry = LayerEntry::Nothing;
     let mut reader = Reader::new(input, Limits::default());
     while let Some(entry) = reader.next_entry()? {
         let name = String::from_utf8_lossy(&entry.name);
         let name = name.trim_start_matches("./").trim_start_matches('/');
         if name == removed {
-            found = LayerEntry::Removed;
+            layer_entry = LayerEntry::Removed;
         } else if name == path {
             ensure!(entry.kind == Kind::File, "`/{path}` is not a file");
             ensure!(
@@ -448,10 +448,10 @@ fn copy_from_layer(blob: &Path, path: &str, limit: u64, out: &mut File) -> Resul
                 "`/{path}` is cut after {copied} of {} bytes",
                 entry.size
             );
-            found = LayerEntry::File;
+            layer_entry = LayerEntry::File;
         }
     }
-    Ok(found)
+    Ok(layer_entry)
 }
 
 /// Annotation with the name of the image for runtimes.

@@ -361,8 +361,8 @@ impl ClusterRun<'_> {
         };
         if let Err(error) = report {
             log::warn!(
-                "the certificate that the archive's seal is checked with exists only in this pod: \
-                 {error}"
+                "cannot publish the run's certificate; the archive's seal can be verified only in \
+                 this pod: {error}"
             );
         }
     }
@@ -573,8 +573,8 @@ impl ClusterRun<'_> {
             Err(error) => format!("{error:#}"),
         };
         let error = format!(
-            "the run is complete, but its last status is lost: {why}; its archive is in `{}` of \
-             the aggregator's pod",
+            "the run is complete, but its last status cannot be read: {why}; its archive is in \
+             `{}` of the aggregator's pod",
             self.folder.display()
         );
         log::error!("{error}");

@@ -542,8 +542,7 @@ sections! {
         #[serde(serialize_with = "span::serialize", deserialize_with = "read::silent")]
         silent: Duration = Duration::from_secs(300),
         /// A node that is not ready: it may be rebooting, which some tests cause. 0 never gives a node up.
-        // The alias is the key of version 0.60.0.
-        #[serde(with = "span", alias = "NodeLost")]
+        #[serde(with = "span")]
         node_not_ready: Duration = Duration::from_secs(120),
     }
 

@@ -16,16 +16,6 @@ use client::protocol::HEARTBEAT_INTERVAL;
 use yaml::typed::{self, Ignored, Rules};
 use yaml::{self, Error};
 
-/// Keys of version 0.60.0, accepted without effect but with a warning.
-const FORMER: &[&str] = &[
-    "limits.connections.strangers",
-    "limits.connections.known",
-    "limits.connections.small",
-    "limits.connections.uploads",
-    "limits.connections.waiting",
-    "limits.processing.memorybytes",
-];
-
 impl Run {
     /// Applies a configuration file to these settings; values that it lacks are unchanged. Case
     /// does not matter in keys, unknown keys are ignored, and likely mistakes reported.
@@ -33,7 +23,6 @@ impl Run {
         let document = yaml::json(text)?;
         let rules = Rules {
             any_case: true,
-            former: FORMER,
             ..Rules::default()
         };
         let read: Self = typed::read_over("", &document, &json::value(self), &rules)?;
@@ -402,7 +391,7 @@ mod tests {
             "Limits": {"podlogs": {"SonobuoyNamespace": null, "FieldSelectors": null, "SinceTime": "2020-01-01T02:00:00+02:00",
                 "TailLines": 5, "LimitBytes": 6, "Previous": true, "Timestamps": true, "LimitSize": "", "LimitTime": ""},
                 "results": {"BYTES": 1, "unpackedBytes": 2, "Entries": 3}, "plugin": {"inodes": 4}, "Run": {"Bytes": 0},
-                "progress": {"KeptBytes": 5}, "Connections": {"uploads": 6, "threads": 7}, "Processing": {"memoryBytes": 1, "Time": "1s"}, "Snapshot": {"time": "90s"}},
+                "progress": {"KeptBytes": 5}, "Connections": {"threads": 7}, "Processing": {"Time": "1s"}, "Snapshot": {"time": "90s"}},
             "qps": 0.5, "Burst": 0, "Server": {"BindPort": 443, "timeoutSeconds": 0},
             "Plugins": [{"Name": "e2e"}], "PluginSearchPath": null, "Namespace": "n", "SkipPlugins": true,
             "WorkerImage": "w", "ForceImagePullPolicy": true, "CustomAnnotations": {"A": "b"},

@@ -429,8 +429,8 @@ fn convert(node: &Node) -> Result<Loaded, Error> {
         .collect();
     if !gone.is_empty() {
         notes.push(format!(
-            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are told by their \
-             environment, and there is no such file",
+            "the volume `{}` of `{PLACEHOLDER}`{places} was dropped: workers are configured \
+             through environment variables, and there is no such file",
             gone.join("`, `")
         ));
     }
