@@ -3,6 +3,7 @@
 //!
 //! The commands, their flags and examples are those of the help. Owns the sections that help lacks.
 
+use std::collections::HashMap;
 use std::io;
 use std::time::{Duration, SystemTime};
 
@@ -247,6 +248,7 @@ fn page(mut command: Command) -> io::Result<(String, String)> {
 /// The reference of all commands, in Markdown.
 pub fn reference() -> String {
     let (mut contents, mut text) = (String::new(), String::new());
+    let mut printed = HashMap::new();
     let mut commands = vec![sonobuoy::commands()];
     while let Some(mut command) = commands.pop() {
         let inner: Vec<_> = command
@@ -269,26 +271,82 @@ pub fn reference() -> String {
         let help = command.render_help().to_string();
         let parts = help
             .split("\n\n")
-            .filter(|part| name == "sonobuoy" || !part.starts_with("Global options:"));
+            .filter(|part| name == "sonobuoy" || !part.starts_with("Global options:"))
+            .map(|part| without_printed(part, &name, &mut printed));
         let help = parts.collect::<Vec<_>>().join("\n\n");
         text.push_str(&format!(
             "\n## {name}\n\n```text\n{}\n```\n",
             help.trim_end()
         ));
-        if let Some((_, codes)) = EXIT_STATUS.iter().find(|(command, _)| *command == name) {
-            text.push_str("\n| exit code | meaning |\n| --- | --- |\n");
-            codes
-                .iter()
-                .for_each(|(code, meaning)| text.push_str(&format!("| {code} | {meaning} |\n")));
-        }
     }
     format!(
         "# Commands\n\nAll commands and flags, as `sonobuoy help COMMAND` prints them; `make \
-         docs` writes this page. Commands without a table of exit codes\nexit with 0 if they \
-         succeed and 1 if they fail; `--level` is accepted everywhere. \
-         [configuration.md](configuration.md) lists settings, [environment.md](environment.md) \
-         variables.\n\n| command | does |\n| --- | --- |\n{contents}{text}"
+         docs` writes this page. A flag that means\nthe same in several commands is explained \
+         at the first; the others list its name. `--level` is accepted everywhere.\n\
+         [configuration.md](configuration.md) lists settings, \
+         [variables](configuration.md#environment-variables) and \
+         [exit codes](configuration.md#exit-codes).\n\n| command | does |\n| --- | --- |\n{contents}{text}"
     )
+}
+
+/// Columns of a help text.
+const HELP_COLUMNS: usize = 100;
+
+/// A group of flags in which each that an earlier command has explained in the same words is only
+/// named, below that command. Other parts of a help text, and its `Options:`, remain as they are.
+fn without_printed(part: &str, command: &str, printed: &mut HashMap<String, String>) -> String {
+    let Some((title, body)) = part.split_once(":\n") else {
+        return part.to_owned();
+    };
+    if title == "Options" || !body.trim_start().starts_with('-') {
+        return part.to_owned();
+    }
+    let mut text = format!("{title}:\n");
+    let mut known: Vec<(String, Vec<&str>)> = Vec::new();
+    for flag in flags(body) {
+        let words: Vec<&str> = flag.split_whitespace().collect();
+        let first = printed
+            .entry(format!("{title}: {}", words.join(" ")))
+            .or_insert_with(|| command.to_owned());
+        if first == command {
+            text.push_str(&flag);
+            continue;
+        }
+        let name = words.iter().find(|word| word.starts_with("--"));
+        let name = name.unwrap_or(&words[0]);
+        let name = name.split('[').next().unwrap_or(name);
+        match known.iter_mut().find(|(command, _)| command == first) {
+            Some((_, names)) => names.push(name),
+            None => known.push((first.clone(), vec![name])),
+        }
+    }
+    for (command, names) in known {
+        let mut line = format!("  as in `{command}`:");
+        for name in names {
+            if line.len() + name.len() >= HELP_COLUMNS {
+                text.push_str(&format!("{line}\n"));
+                line = "   ".to_owned();
+            }
+            line.push_str(&format!(" {name}"));
+        }
+        text.push_str(&format!("{line}\n"));
+    }
+    text.trim_end().to_owned()
+}
+
+/// The flags of a group, each with its explanation.
+fn flags(body: &str) -> Vec<String> {
+    let mut flags: Vec<String> = Vec::new();
+    for line in body.lines() {
+        let indent = line.len() - line.trim_start().len();
+        if indent <= 6 && line.trim_start().starts_with('-') {
+            flags.push(String::new());
+        }
+        if let Some(flag) = flags.last_mut() {
+            flag.push_str(&format!("{line}\n"));
+        }
+    }
+    flags
 }
 
 /// A section that keeps its lines.

@@ -152,6 +152,7 @@ fn plugin_names_complete() {
     let built_in = [
         "e2e",
         "systemd-logs",
+        "hello",
         "host-facts",
         "network",
         "systemd-logs-native",

@@ -27,6 +27,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 /// Requirements of a command block: its first line is `# needs: WHAT`; the block is then parsed
 /// instead of run.
 const NEEDS: &[&str] = &[
+    "a checkout",
     "a cluster",
     "a container runtime",
     "a kit",
@@ -99,42 +100,13 @@ fn code_blocks_have_a_known_language_and_are_valid() {
     }
 }
 
-/// The folder that the documentation assumes: the program in PATH, `plugins.d`, and build commands
-/// as dry runs.
+/// The folder that the documentation assumes: an empty one, with the program in PATH.
 #[cfg(unix)]
-fn workplace(root: &Path) -> Folder {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+fn workplace() -> Folder {
     let folder = Folder::new();
-    let script = |name: &str, text: String| {
-        let path = folder.write(name, format!("#!/bin/sh\n{text}\n"));
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    };
-    let program = env!("CARGO_BIN_EXE_sonobuoy");
-    script("bin/sonobuoy", format!("exec {program} \"$@\""));
-    script(
-        "bin/cargo",
-        format!("[ \"$1 $2\" = 'run --' ] && shift 2 && exec {program} \"$@\""),
-    );
-    if let Some(make) = crate::support::program("make") {
-        script(
-            "bin/make",
-            format!(
-                "exec {} --dry-run --silent --directory {} \"$@\"",
-                make.display(),
-                root.display()
-            ),
-        );
-    }
-    for inner in ["scripts", "scripts/release", "scripts/ci"] {
-        let names = Folder::names_of(&root.join(inner));
-        for name in names
-            .iter()
-            .filter(|name| root.join(inner).join(name).is_file())
-        {
-            script(&format!("{inner}/{name}"), String::new());
-        }
-    }
-    symlink(root.join("plugins.d"), folder.join("plugins.d")).unwrap();
+    folder.write("bin/none", "");
+    let program = folder.join("bin/sonobuoy");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_sonobuoy"), program).unwrap();
     folder
 }
 
@@ -143,10 +115,9 @@ fn workplace(root: &Path) -> Folder {
 fn code_blocks_run_in_page_order() {
     use crate::support::watchdog::Watchdog;
     use std::process::{Command, Stdio};
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut seen = 0;
     for (page, text) in pages() {
-        let place = workplace(root);
+        let place = workplace();
         let path = format!(
             "{}:{}",
             place.join("bin").display(),
@@ -217,9 +188,7 @@ fn calls(page: &str) -> Vec<String> {
         );
         for line in block.text.replace("\\\n", " ").lines() {
             let line = line.trim_start();
-            let call = line
-                .strip_prefix("sonobuoy ")
-                .or_else(|| line.strip_prefix("cargo run -- "));
+            let call = line.strip_prefix("sonobuoy ");
             if let Some(call) = call {
                 let end = [" #", " |", " >", " &&", ";"]
                     .iter()
@@ -270,6 +239,56 @@ fn documented_command_lines_parse() {
         }
     }
     assert!(seen > 50, "only {seen} calls found");
+}
+
+/// Pages that are lists to look things up in, without a task of their own.
+const REFERENCES: &[&str] = &["commands.md", "protocol.md"];
+
+#[test]
+fn pages_begin_with_a_task_and_its_output() {
+    let mut seen = 0;
+    for (path, page) in pages() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let is_guide = path.parent().unwrap().ends_with("docs") || name == "README.md";
+        if !is_guide || REFERENCES.contains(&name) {
+            continue;
+        }
+        let first: Vec<_> = blocks(&page).into_iter().take(2).collect();
+        let languages: Vec<&str> = first.iter().map(|block| &*block.language).collect();
+        assert_eq!(
+            languages,
+            ["sh", "text"],
+            "{name}: a command, then its output"
+        );
+        let task = page.split("\n```").next().unwrap();
+        let begins = !task.contains("\n## ") && !task.contains("\n* ");
+        assert!(
+            begins,
+            "{name}: the first command is below a title or a list"
+        );
+        seen += 1;
+    }
+    assert!(seen > 15, "only {seen} pages");
+}
+
+/// Words in a cell of a table that a reader takes in at a glance.
+const CELL_WORDS: usize = 25;
+
+#[test]
+fn cells_of_tables_are_short() {
+    let mut long = Vec::new();
+    for (path, page) in pages() {
+        let prose = page.split("\n```").step_by(2).flat_map(str::lines);
+        for row in prose.filter(|line| line.starts_with("| ")) {
+            for cell in row.split(" | ") {
+                let words = cell.split_whitespace().filter(|word| *word != "|").count();
+                if words > CELL_WORDS {
+                    long.push(format!("{}: {words} words: {cell}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
 #[test]

@@ -32,6 +32,9 @@ fn formats() -> &'static str {
     }
 }
 
+/// Where the files of the tests' releases will be.
+const DOWNLOAD_URL: &str = "https://code.example/releases";
+
 /// A release in `folder/files`, signed if a key is given.
 fn release(folder: &Folder, formats: &str, key: &str) -> PathBuf {
     let out = folder.join("files");
@@ -43,6 +46,7 @@ fn release(folder: &Folder, formats: &str, key: &str) -> PathBuf {
             .env("EXTRAS", extras(folder))
             .env("FORMATS", formats)
             .env("CA_BUNDLE", "")
+            .env("DOWNLOAD_URL", DOWNLOAD_URL)
             .env("SOURCE_DATE_EPOCH", "1700000000"),
     );
     if !key.is_empty() {
@@ -322,6 +326,7 @@ fn release_is_reproducible_and_named_like_the_original() {
     expected.extend([
         format!("sonobuoy_{version}_checksums.txt"),
         format!("sonobuoy_{version}_image.tar"),
+        format!("sonobuoy-kit-v{version}.tar"),
         format!("sonobuoy_{version}_sbom.cdx.json"),
         format!("sonobuoy_{version}_provenance.json"),
     ]);
@@ -584,8 +589,39 @@ fn damaged_kit_is_detected() {
     ] {
         assert!(kit.join(file).exists(), "{file}");
     }
+    let pages = Folder::names_of(&kit).into_iter();
+    let docs = Folder::names_of(&kit.join("docs")).into_iter();
+    let pages = pages.chain(docs.map(|name| format!("docs/{name}")));
+    for page in pages.filter(|name| name.ends_with(".md")) {
+        let text = std::fs::read_to_string(kit.join(&page)).unwrap();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split([')', '#']).next());
+        for link in links.filter(|link| !link.is_empty() && !link.contains("://")) {
+            let target = kit.join(&page).parent().unwrap().join(link);
+            assert!(target.exists(), "{page}: the kit lacks {link}");
+        }
+    }
     folder.write(&format!("{name}/plugins.d/hello.yaml"), "damaged");
     let output = Command::new("./load").current_dir(&kit).output().unwrap();
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("the kit is damaged"));
+}
+
+#[test]
+fn manifests_need_the_address_of_the_release() {
+    let folder = Folder::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(root.join("scripts/release/build"))
+        .arg(folder.join("files"))
+        .env("BINARIES", binaries(&folder))
+        .env_remove("DOWNLOAD_URL")
+        .env_remove("GITHUB_REPOSITORY")
+        .env_remove("FORMATS")
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("set DOWNLOAD_URL"));
+    assert!(!folder.join("files").exists());
 }

@@ -31,6 +31,8 @@ pub(crate) fn run(args: &GatherArgs) -> Result<()> {
         GatherCommand::SystemdLogs(args) => stay(&args.delivery, systemd_logs(args)),
         GatherCommand::LogSummary(args) => stay(&args.delivery, log_summary(args)),
         GatherCommand::Network(args) => stay(&args.delivery, network(args)),
+        // Of every system, so that the command line runs it without this module.
+        GatherCommand::Hello(args) => super::hello::run(args),
         GatherCommand::Echo(args) => echo(args),
         GatherCommand::Inside(args) => inside(args),
     }

@@ -15,6 +15,7 @@ pub(crate) enum GatherCommand {
     SystemdLogs(SystemdLogsArgs),
     LogSummary(LogSummaryArgs),
     Network(NetworkArgs),
+    Hello(HelloArgs),
     #[command(hide = true)]
     Echo(EchoArgs),
     #[command(hide = true)]
@@ -86,6 +87,18 @@ pub(crate) struct NetworkArgs {
     pub format: ItemFormatFlag,
     #[command(flatten)]
     pub delivery: DeliveryFlags,
+}
+
+/// A greeting: the smallest result of a plugin, on every system
+#[derive(clap::Args)]
+pub(crate) struct HelloArgs {
+    #[arg(
+        short,
+        long,
+        value_name = "DIR",
+        help = "Folder to write into [default: $RESULTS_DIR]"
+    )]
+    pub output: Option<String>,
 }
 
 /// The same as a termination message, in pods that `doctor` starts

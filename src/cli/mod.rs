@@ -34,6 +34,7 @@ mod e2e;
 mod gather;
 mod gather_flags;
 mod generate;
+mod hello;
 mod images;
 mod load;
 mod local;
@@ -204,7 +205,10 @@ fn dispatch(arguments: Arguments) -> Result<u8> {
         }
         // The others succeed or fail.
         Subcommand::E2e(args) => e2e::run(&args),
-        Subcommand::Gather(args) => gather::run(&args),
+        Subcommand::Gather(args) => match &args.command {
+            gather_flags::GatherCommand::Hello(args) => hello::run(args),
+            _ => gather::run(&args),
+        },
         Subcommand::Gen(args) => generate::run(&args, level),
         Subcommand::Get(args) => logs::get(&args),
         Subcommand::Help(args) => help(&args.command),

@@ -58,6 +58,8 @@ pub const TREE: &str = "sonobuoy_results.yaml";
 pub const HOST_FACTS: &str = "host-facts.json";
 /// See [`HOST_FACTS`].
 pub const NETWORK: &str = "network.yaml";
+/// The result of the plugin `hello`.
+pub const HELLO: &str = "hello.yaml";
 /// See [`HOST_FACTS`].
 pub const LOG_SUMMARY: &str = "log-summary.yaml";
 /// The name of error reports from workers and the aggregator.

@@ -23,6 +23,7 @@ const SOURCES: &[(&str, &str)] = &[
         SYSTEMD_LOGS,
         include_str!("../../../plugins.d/systemd-logs-original.yaml"),
     ),
+    ("hello", include_str!("../../../plugins.d/hello.yaml")),
     (
         "host-facts",
         include_str!("../../../plugins.d/host-facts.yaml"),
