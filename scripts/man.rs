@@ -303,13 +303,14 @@ fn without_printed(part: &str, command: &str, printed: &mut HashMap<String, Stri
     }
     let mut text = format!("{title}:\n");
     let mut known: Vec<(String, Vec<&str>)> = Vec::new();
-    for flag in flags(body) {
+    let flags = flags(body);
+    for flag in &flags {
         let words: Vec<&str> = flag.split_whitespace().collect();
         let first = printed
             .entry(format!("{title}: {}", words.join(" ")))
             .or_insert_with(|| command.to_owned());
         if first == command {
-            text.push_str(&flag);
+            text.push_str(flag);
             continue;
         }
         let name = words.iter().find(|word| word.starts_with("--"));
