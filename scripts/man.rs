@@ -302,20 +302,19 @@ fn without_printed(part: &str, command: &str, printed: &mut HashMap<String, Stri
         return part.to_owned();
     }
     let mut text = format!("{title}:\n");
-    let mut known: Vec<(String, Vec<&str>)> = Vec::new();
-    let flags = flags(body);
-    for flag in &flags {
+    let mut known: Vec<(String, Vec<String>)> = Vec::new();
+    for flag in flags(body) {
         let words: Vec<&str> = flag.split_whitespace().collect();
         let first = printed
             .entry(format!("{title}: {}", words.join(" ")))
             .or_insert_with(|| command.to_owned());
         if first == command {
-            text.push_str(flag);
+            text.push_str(&flag);
             continue;
         }
         let name = words.iter().find(|word| word.starts_with("--"));
         let name = name.unwrap_or(&words[0]);
-        let name = name.split('[').next().unwrap_or(name);
+        let name = name.split('[').next().unwrap_or(name).to_owned();
         match known.iter_mut().find(|(command, _)| command == first) {
             Some((_, names)) => names.push(name),
             None => known.push((first.clone(), vec![name])),
