@@ -31,8 +31,11 @@ pub(crate) struct CertifyArgs {
     /// New folder to write the submission into; without it, only checks
     #[arg(short, long, value_name = "DIR")]
     output: Option<String>,
-    /// Names of tests, one per line: those with [Conformance] must be in the archive
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        help = "Names of tests, one per line: those with [Conformance] must be in the archive",
+        long,
+        value_name = "FILE"
+    )]
     tests: Option<String>,
 }
 
