@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 
 use super::cluster::ClusterFlags;
+use super::file::{base_name, read_text};
 use super::flag::{Filled as _, Variation, Varied, invalid, is_of, words};
 use super::manifest::read_manifest;
 use super::output::{self, TableFormFlag};
@@ -15,7 +16,7 @@ use super::run_flags::{
     DefaultPodSpecFlag, Harden, HardenFlag, NodeFlags, Placed, RbacFlag, RbacMode, RunFlags,
     StatusServiceKind, placed_text,
 };
-use super::run_plan::{Purpose, RunRequest, base_name, read_text};
+use super::run_plan::{Purpose, RunRequest};
 use super::usage::examples;
 use super::{arguments, usage};
 use crate::deploy;

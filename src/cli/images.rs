@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::cluster::ClusterFlags;
 use super::e2e::IsolationFlag;
+use super::file::read_text;
 use super::flag::{Filled as _, parse_version};
 use super::load::usual_archive;
 use super::output::{self, TableFormFlag};
@@ -882,8 +883,7 @@ fn translation(
     let Some(path) = repositories.e2e_repo_config.filled() else {
         return Ok(None);
     };
-    let document =
-        yaml::parse(&run_plan::read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
+    let document = yaml::parse(&read_text(path)?).map_err(|error| anyhow!("`{path}`, {error}"))?;
     Ok(Some(Translation::of_document(&document)))
 }
 

@@ -16,6 +16,7 @@ use model::verdict::code_after_error;
 
 mod arguments;
 mod cluster;
+mod file;
 mod flag;
 mod output;
 mod run_flags;

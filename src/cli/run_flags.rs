@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
+use super::file::read_text;
 use super::flag::{
     Filled, Variation, Varied, parse_bool, parse_minutes, parse_regex, parse_seconds,
 };
 use super::flag::{parse_version, within, words};
 use super::output::ProgressForm;
-use super::run_plan::read_text;
 use base::json::json;
 use kube::{Method, Object as _, Request};
 use model::config::{self, IdentityMode, MAX_ATTEMPTS, Redaction};

@@ -5,13 +5,13 @@
 //! necessary.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::cluster::{self, ClusterFlags};
+use super::file::{MAX_FILE_BYTES, base_name, read_file, read_text};
 use super::flag::{Filled as _, invalid, usage_error};
 use super::output;
 use super::run_flags::{
@@ -23,10 +23,9 @@ use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
 use crate::image::lists::ListSource;
 use crate::image::{CONFORMANCE, CONFORMANCE_LATEST};
-use base::at::At as _;
 use base::json::json;
 use base::stop::Stop;
-use base::{Joined as _, near, pattern, small, sys};
+use base::{Joined as _, near, pattern, sys};
 use model::config;
 use model::names::{self, PLUGIN_CONFIG_DIR};
 use model::plugin::focus::{self, FOCUS, Mode, PARALLEL, SKIP, listed_test};
@@ -36,8 +35,6 @@ use model::plugin::{self, Definition, DriverKind, Installed, Loaded, builtin};
 const LATEST: &str = "https://storage.googleapis.com/k8s-release-dev/ci/latest.txt";
 /// The default pull secret for `--e2e-docker-config-file`.
 const PULL_SECRET: &str = "auth-repo-cred";
-/// Maximum size of files named by flags: keys, registry lists, credentials.
-const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Variables by plugin.
 type Env = BTreeMap<String, BTreeMap<String, String>>;
@@ -1004,33 +1001,4 @@ pub(crate) fn latest_version() -> Result<String> {
 /// A client for image registries.
 pub(super) fn registries(plain_http: bool) -> Result<oci::Client> {
     oci::Client::new(names::USER_AGENT, plain_http, &Stop::new())
-}
-
-/// The last part of a path.
-pub(crate) fn base_name(path: &str) -> Result<String> {
-    let name = Path::new(path).file_name().and_then(|name| name.to_str());
-    name.map(str::to_owned)
-        .with_context(|| format!("`{path}` does not name a file"))
-}
-
-/// The text of a file named by a flag.
-pub(crate) fn read_text(path: &str) -> Result<String> {
-    String::from_utf8(read_file(path)?).map_err(|error| {
-        anyhow!(
-            "`{path}` is not text: byte {} is not UTF-8",
-            error.utf8_error().valid_up_to()
-        )
-    })
-}
-
-fn read_file(path: &str) -> Result<Vec<u8>> {
-    match small::read(Path::new(path), MAX_FILE_BYTES) {
-        Err(error) if error.kind() == ErrorKind::FileTooLarge => {
-            bail!(
-                "`{path}` has more than {} KiB, which is more than a ConfigMap can hold",
-                MAX_FILE_BYTES >> 10
-            )
-        }
-        read => read.at("cannot read", path),
-    }
 }
