@@ -30,7 +30,9 @@ use model::plugin::{self, Definition, RESERVED, builtin};
 use model::{config, layout};
 use rights::is_original;
 
-pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
+pub(crate) use apply::{
+    Refused, apply, from_yaml, home, makes_namespace, remedy, without_leftovers,
+};
 pub(crate) use bindings::foreign_bindings;
 pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;

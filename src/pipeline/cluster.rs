@@ -25,7 +25,7 @@ use base::at::At as _;
 use base::json::json;
 use base::proxy::authority;
 use base::stop::Stop;
-use base::{archive, logger, small, sys, temp};
+use base::{archive, clock, logger, small, sys, temp};
 use client::protocol::{Failure, ResultId};
 use http::Server;
 use kube::{self, Object as _, Resource, Selector};
@@ -766,6 +766,7 @@ pub(crate) fn aggregate(
 
 /// Runs everything, and stays afterwards if requested; returns whether all went well.
 fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool> {
+    let removal = OwnRemoval::of(&run);
     let outcome = run.run(stop);
     if stop.stopped() {
         if let Err(error) = outcome {
@@ -774,12 +775,48 @@ fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool> 
         return Ok(false);
     }
     let clean = outcome?;
-    if no_exit {
-        log::info!("no-exit was specified, sonobuoy is now blocking");
-        stop.wait_forever();
-        return Ok(true);
+    if !no_exit {
+        return Ok(clean);
     }
-    Ok(clean)
+    log::info!("no-exit was specified, sonobuoy is now blocking");
+    if let Some(removal) = removal {
+        removal.remove_when_due(stop);
+    }
+    stop.wait_forever();
+    Ok(true)
+}
+
+/// The removal of a run by its aggregator, in case nothing else removes it.
+struct OwnRemoval {
+    client: kube::Client,
+    namespace: String,
+    delay: Duration,
+}
+
+impl OwnRemoval {
+    /// The removal that the settings of a run ask for.
+    fn of(run: &ClusterRun<'_>) -> Option<Self> {
+        let delay = Duration::from_secs(run.config.remove_after_seconds);
+        (!delay.is_zero()).then(|| Self {
+            client: run.client.clone(),
+            namespace: run.config.namespace.clone(),
+            delay,
+        })
+    }
+
+    /// Waits, then deletes the namespace of the run, and this pod with it.
+    fn remove_when_due(&self, stop: &Stop) {
+        let namespace = &self.namespace;
+        log::info!(
+            "the namespace `{namespace}` is deleted in {}",
+            clock::duration(self.delay)
+        );
+        if !stop.wait(self.delay)
+            && let Err(error) = driver::cluster::remove_namespace(&self.client, namespace)
+        {
+            log::error!("cannot delete the namespace `{namespace}`: {error}");
+        }
+    }
 }
 
 /// The second server, if the run has one. If it fails, the run continues: its status is available
