@@ -23,7 +23,7 @@ fn split_head(text: &str) -> (&str, &str) {
 fn output_is_shown_below_its_node() {
     let done = local("", "echo one; echo two").run_any();
     let (head, outputs) = split_head(&done.stdout);
-    assert!(head.starts_with("1 of 1 nodes: "), "{head}");
+    assert!(head.starts_with("1 node: "), "{head}");
     assert_eq!(outputs, "  one\n  two\n\n");
     assert_eq!(done.stderr, "");
 }
@@ -34,12 +34,12 @@ fn exit_code_is_3_if_the_command_failed() {
     let (head, outputs) = split_head(&stdout);
     assert_eq!(code, 3, "{stderr}");
     assert!(
-        head.starts_with("1 of 1 nodes, exit code 7: "),
+        head.starts_with("1 node, exit code 7: "),
         "{head}\n{stderr}"
     );
     assert_eq!(outputs, "  stderr: no\n\n");
     assert!(
-        stderr.starts_with("exit 3: the command failed on 1 of 1 nodes: "),
+        stderr.starts_with("exit 3: the command failed on 1 node: "),
         "{stderr}"
     );
 }
@@ -58,7 +58,7 @@ fn wide_has_a_row_per_node() {
         head.split_whitespace().collect::<Vec<_>>(),
         ["NODE", "END", "OUTPUT"]
     );
-    assert!(row.ends_with("exit code 0   first\n"), "{row}");
+    assert!(row.ends_with("exit code 0  first\n"), "{row}");
 }
 
 #[test]

@@ -121,7 +121,7 @@ impl Answers {
         let failed = with(Outcome::Failed);
         if !failed.is_empty() {
             let (count, names) = (failed.len(), listed(&failed));
-            let reason = format!("the command failed on {count} of {all} nodes: {names}");
+            let reason = format!("the command failed on {}: {names}", share(count, all));
             return Some(Exit { code: 3, reason });
         }
         let missing = with(Outcome::Unknown);
@@ -129,7 +129,7 @@ impl Answers {
             let (count, names) = (missing.len(), listed(&missing));
             let reason = match all {
                 0 => "no node has answered".to_owned(),
-                _ => format!("{count} of {all} nodes did not answer: {names}"),
+                _ => format!("{} did not answer: {names}", share(count, all)),
             };
             return Some(Exit { code: 4, reason });
         }
@@ -187,14 +187,14 @@ impl Answers {
     /// A group as text: a line about its nodes, and the outputs of one of them.
     fn group(&self, group: &[&NodeAnswer], is_odd: bool) -> Result<String> {
         let first = group[0];
-        let (count, all) = (group.len(), self.nodes.len());
+        let share = share(group.len(), self.nodes.len());
         let end = match first.outcome {
             Outcome::Passed => String::new(),
             _ => format!(", {}", first.end),
         };
         let names = group.iter().map(|answer| &*answer.node).joined(" ");
         let odd = if is_odd { ", unlike most" } else { "" };
-        let head = format!("{count} of {all} nodes{odd}{end}: {names}");
+        let head = format!("{share}{odd}{end}: {names}");
         let mut text = format!("{}\n", visible::line(&head));
         let [stdout, stderr] = self.shown_outputs(first)?;
         add_indented(&mut text, "  ", &stdout);
@@ -305,6 +305,15 @@ impl NodeAnswer {
             lengths: [0; 2],
             digest: hex(sha256(reason)),
         }
+    }
+}
+
+/// A number of nodes among all.
+fn share(count: usize, all: usize) -> String {
+    match (count, all) {
+        (1, 1) => "1 node".into(),
+        _ if count == all => format!("all {all} nodes"),
+        _ => format!("{count} of {all} nodes"),
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
@@ -20,11 +20,12 @@ use super::clusters::{self, ClustersFlags, Fleet, Printed};
 use super::flag::{Filled as _, Variation, Varied, interrupted, usage_error, within};
 use super::output;
 use super::run::{self, RunArgs};
-use super::run_flags::{NodeFlags, Placed, placed_text};
+use super::run_flags::{NodeFlags, Placed};
 use super::usage::examples;
 use crate::deploy;
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::{Retrieval, RetrievalError};
+use ::run::driver;
 use base::at::At as _;
 use base::json::json;
 use base::stop::{Stop, StopOnDrop};
@@ -33,7 +34,6 @@ use base::temp;
 use kube::{Client, Resource};
 use model::nodes::Choice;
 use model::{config, names, plugin, status};
-use run::driver;
 
 /// Where pods with `--host` see the node's file system.
 const NODE_ROOT: &str = "/node";
@@ -98,11 +98,10 @@ pub(crate) struct EachArgs {
     #[arg(
         long,
         value_name = "IMAGE",
-        value_parser = placed_text(),
         help_heading = "Images",
         hide_short_help = true
     )]
-    sonobuoy_image: Option<Placed<String>>,
+    sonobuoy_image: Option<String>,
     /// Pull policy of all images
     #[arg(
         long,
@@ -431,6 +430,24 @@ impl EachArgs {
         (self.timeout + POD_SECONDS) * waves
     }
 
+    /// The flags of the same names of `run`.
+    fn words_of_flags(&self) -> Vec<String> {
+        let nodes = &self.nodes.flags;
+        let number = |flag: Option<Placed<u64>>| flag.map(|placed| placed.value.to_string());
+        let text = |flag: &Option<Placed<String>>| flag.filled().map(str::to_owned);
+        let flags = [
+            ("nodes", text(&nodes.nodes)),
+            ("sample", number(nodes.sample)),
+            ("per-zone", number(nodes.per_zone)),
+            ("max-parallel", text(&nodes.max_parallel)),
+            ("sonobuoy-image", self.sonobuoy_image.clone()),
+        ];
+        let given = flags
+            .into_iter()
+            .filter_map(|(flag, value)| Some(format!("--{flag}={}", value?)));
+        given.collect()
+    }
+
     /// The arguments of `run` that do this; the definition and the archive are in `folder`.
     fn run_args(&self, folder: &Path, namespace: &str) -> Result<RunArgs> {
         let write = |name: &str, content: &Value| {
@@ -446,6 +463,7 @@ impl EachArgs {
         words.push(format!("--config={settings}"));
         words.push(format!("--retrieve={}", folder.display()));
         words.push(format!("--timeout={seconds}s"));
+        words.extend(self.words_of_flags());
         if self.local {
             words.push("--local".into());
         } else {
@@ -464,11 +482,6 @@ impl EachArgs {
             bail!("this is a bug: `run` is another command")
         };
         let mut run = *run;
-        run.nodes = self.nodes.flags.clone();
-        run.run
-            .images
-            .sonobuoy_image
-            .clone_from(&self.sonobuoy_image);
         run.run.cluster = self.cluster.clone();
         run.afterwards.is_shown_by_caller = true;
         Ok(run)

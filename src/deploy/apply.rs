@@ -133,7 +133,10 @@ impl fmt::Display for Leftovers {
 /// The error of [`apply()`], for a caller that has removed what was created.
 pub(crate) fn without_leftovers(error: anyhow::Error) -> anyhow::Error {
     match error.downcast_ref::<Leftovers>() {
-        Some(_) => anyhow!("{}", error.chain().skip(1).joined(": ")),
+        Some(_) => anyhow!(
+            "{}",
+            error.chain().skip(1).map(ToString::to_string).joined(": ")
+        ),
         None => error,
     }
 }

@@ -217,7 +217,7 @@ impl Plan {
                 .iter_mut()
                 .for_each(|plugin| relocate(plugin, registry));
         }
-        for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
+        for container in plugins.iter_mut().flat_map(Definition::all_containers_mut) {
             if container["image"] == names::OWN_IMAGE {
                 container["image"] = json!(self.run.worker_image);
             }
