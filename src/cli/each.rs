@@ -6,6 +6,7 @@
 //! the command. Starts the thread `answers`, and joins it.
 
 use std::collections::BTreeSet;
+use std::env::consts::OS;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
@@ -115,7 +116,7 @@ pub(crate) struct EachArgs {
     clusters: ClustersFlags,
     #[command(flatten)]
     cluster: ClusterFlags,
-    /// The command and its arguments, after --; pipes and variables need a shell, as in sh -c '…'
+    /// The command and its arguments, after --; pipes and variables need a shell
     #[arg(value_name = "COMMAND", last = true, required = true)]
     command: Vec<String>,
 }
@@ -148,10 +149,10 @@ impl EachArgs {
         }
         if self.local {
             ensure!(
-                cfg!(target_os = "linux"),
+                OS == "linux",
                 "--local starts the command as on a node, which runs Linux, and this machine runs \
                  {}; leave out --local to run it on the nodes of a cluster",
-                std::env::consts::OS
+                OS
             );
         } else if self.image.filled().is_none() && !self.is_on_host() {
             return Err(usage_error(format!(
