@@ -71,7 +71,7 @@ pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
 /// Maps a path below a mounted directory of the node to this machine; returns other text unchanged.
 fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
     let mut mounts = container["volumeMounts"].items();
-    let found = mounts.find_map(|mount| {
+    let host_path = mounts.find_map(|mount| {
         let (name, point) = (mount["name"].as_str()?, mount["mountPath"].as_str()?);
         let (_, folder) = facts.volumes.iter().find(|(known, _)| known == name)?;
         match text.strip_prefix(point.trim_end_matches('/'))? {
@@ -81,7 +81,7 @@ fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
                 .then(|| folder.trim_end_matches('/').to_owned() + rest),
         }
     });
-    found.unwrap_or_else(|| text.to_owned())
+    host_path.unwrap_or_else(|| text.to_owned())
 }
 
 /// Checks that a definition can run on this machine, before anything is started: that its commands

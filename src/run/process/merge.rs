@@ -32,7 +32,7 @@ pub(super) struct AttemptIndex {
     /// Tests that any part ran, if there are several parts.
     pub(super) ran: HashSet<String>,
     /// Outcomes of further attempts, by test.
-    again: HashMap<String, Vec<Value>>,
+    retries: HashMap<String, Vec<Value>>,
     /// Counts of each attempt, by name.
     pub(super) attempts: Vec<(String, BTreeMap<String, u64>)>,
 }
@@ -42,20 +42,20 @@ impl AttemptIndex {
     /// its own.
     pub(super) fn read(dir: &Path, rules: &ReadingRules) -> Result<Self> {
         let mut index = Self::default();
-        let mut left = MAX_INDEX_BYTES;
+        let mut room = MAX_INDEX_BYTES;
         if !rules.parts.is_empty() {
             for source in std::iter::once(&rules.name).chain(&rules.parts) {
-                each(dir, source, rules, &mut left, |item| {
+                each(dir, source, rules, &mut room, |item| {
                     index.ran.extend([item.name]);
                 })?;
             }
         }
         for source in &rules.attempts {
             let mut counts = BTreeMap::new();
-            each(dir, source, rules, &mut left, |item| {
+            each(dir, source, rules, &mut room, |item| {
                 *counts.entry(item.status.clone()).or_default() += 1;
                 index
-                    .again
+                    .retries
                     .entry(item.name.clone())
                     .or_default()
                     .push(attempt(&item));
@@ -63,7 +63,7 @@ impl AttemptIndex {
             index.attempts.push((source.clone(), counts));
         }
         anyhow::ensure!(
-            left > 0,
+            room > 0,
             "the names of its tests take more than {} MiB",
             MAX_INDEX_BYTES >> 20
         );
@@ -72,13 +72,17 @@ impl AttemptIndex {
 
     /// Outcome of a failed test after all attempts.
     pub(super) fn judge(&self, item: &mut Item) {
-        let Some(again) = self.again.get(&item.name).filter(|_| item.status == FAILED) else {
+        let Some(retries) = self
+            .retries
+            .get(&item.name)
+            .filter(|_| item.status == FAILED)
+        else {
             return;
         };
         let all: Vec<Value> = std::iter::once(attempt(item))
-            .chain(again.iter().cloned())
+            .chain(retries.iter().cloned())
             .collect();
-        let has = |status: &str| again.iter().any(|attempt| attempt["status"] == status);
+        let has = |status: &str| retries.iter().any(|attempt| attempt["status"] == status);
         if has(PASSED) && !has(TIMEOUT) {
             item.status = FLAKY.into();
         }
@@ -141,10 +145,10 @@ fn each(
 
 /// Outcome of one attempt.
 fn attempt(item: &Item) -> Value {
-    let told = [FAILURE, "error"]
+    let messages = [FAILURE, "error"]
         .iter()
         .filter_map(|key| item.details.get(*key)?.as_str());
-    match &*cut_bytes(&told.joined("\n"), MAX_ATTEMPT_BYTES) {
+    match &*cut_bytes(&messages.joined("\n"), MAX_ATTEMPT_BYTES) {
         "" => json!({"status": item.status}),
         text => json!({"status": item.status, (FAILURE): text}),
     }
