@@ -85,7 +85,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
-    let asked = stop.clone();
+    let handler_stop = stop.clone();
     let mut first: Option<Instant> = None;
     output::on_signal(
         &[Signal::Hangup, Signal::Interrupt, Signal::Terminate],
@@ -102,7 +102,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
                 "interrupted: stopping the plugins and packing what has arrived; interrupt again \
                  to exit at once, without an archive"
             );
-            asked.stop_because("it was interrupted");
+            handler_stop.stop_because("it was interrupted");
         },
     )?;
     let about = About {
@@ -135,9 +135,9 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         };
         local.run(watch, &stop)
     })?;
-    let kept = Authorities::of_user()
+    let stored = Authorities::of_user()
         .and_then(|authorities| authorities.keep(&uuid, &ended.authority, "a run on this machine"));
-    if let Err(error) = kept {
+    if let Err(error) = stored {
         log::warn!(
             "the archive's seal can be checked only where its authority is known: {error:#}"
         );

@@ -62,11 +62,11 @@ pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Resul
     }
     let labels = json!({(names::LABEL_ALL): names::SONOBUOY, "pod-security.kubernetes.io/enforce": "privileged"});
     let metadata = json!({"generateName": "sonobuoy-load-", "labels": labels});
-    let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    let home = client
-        .create(&Resource::NAMESPACES, "", &home)
+    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+    let created = client
+        .create(&Resource::NAMESPACES, "", &manifest)
         .context("cannot create a namespace for the pods that load the image")?;
-    let namespace = home.name();
+    let namespace = created.name();
     announce(&nodes, loader);
     let names: Vec<_> = nodes.iter().map(Value::name).collect();
     let outcome = load_within(client, namespace, &parts, loader, &names);

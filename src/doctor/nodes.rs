@@ -33,7 +33,7 @@ const PRESSURES: [(&str, &str, &str); 3] = [
 
 /// Maximum images that a kubelet reports, the largest of them: the default of
 /// `nodeStatusMaxImages`.
-const MAX_IMAGES_TOLD: usize = 50;
+const MAX_IMAGES_REPORTED: usize = 50;
 
 /// Nodes and their load.
 #[derive(Default)]
@@ -107,9 +107,10 @@ impl Nodes {
     pub(super) fn lacking(&self, image: &str) -> (Vec<&str>, usize) {
         let usable = self.usable();
         let lacks = |node: &&&Value| {
-            let told = node["status"]["images"].as_array();
-            told.is_some_and(|told| told.len() < MAX_IMAGES_TOLD)
-                && !images(node).any(|name| name == image)
+            let reported = node["status"]["images"].as_array().map(Vec::len);
+            // A longer list of images is cut by the kubelet.
+            let is_complete = reported.is_some_and(|count| count < MAX_IMAGES_REPORTED);
+            is_complete && !images(node).any(|name| name == image)
         };
         let lacking = usable.iter().filter(lacks).map(|node| node.name());
         (lacking.collect(), usable.len())
@@ -125,14 +126,14 @@ impl Nodes {
 
     /// Ready Linux nodes, ordered so that each architecture appears early.
     pub(super) fn usable(&self) -> Vec<&Value> {
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut next_ranks: BTreeMap<&str, usize> = BTreeMap::new();
         let mut ranked = Vec::new();
         for node in self
             .all
             .iter()
             .filter(|node| unready(node).is_none() && is_linux(node))
         {
-            let next = seen.entry(architecture(node)).or_default();
+            let next = next_ranks.entry(architecture(node)).or_default();
             ranked.push((*next, node.name(), node));
             *next += 1;
         }
@@ -144,14 +145,17 @@ impl Nodes {
     pub(super) fn check(&self, subject: &Subject<'_>) -> Check {
         let mut check = Check::new("nodes");
         let mut find = |remedy: &str, problem: &dyn Fn(&Value) -> Option<String>| {
-            let found = |node| {
+            let problem_of = |node| {
                 Some((
                     Value::name(node).to_owned(),
                     problem(node)?,
                     Some(remedy.to_owned()),
                 ))
             };
-            check.add_all(("nodes", self.all.len()), self.all.iter().filter_map(found));
+            check.add_all(
+                ("nodes", self.all.len()),
+                self.all.iter().filter_map(problem_of),
+            );
         };
         find(
             "look at the node and its kubelet, or remove the node from the cluster",

@@ -456,7 +456,7 @@ impl Many {
             "The archive, its verdict, and versions.",
             infos,
         );
-        let own = |column| {
+        let archive_label = |column| {
             (self.columns.len() > 1)
                 .then(|| archive(column))
                 .into_iter()
@@ -466,7 +466,7 @@ impl Many {
             let samples = self
                 .columns
                 .iter()
-                .filter_map(|column| Some((own(column), value(column)?)));
+                .filter_map(|column| Some((archive_label(column), value(column)?)));
             metrics.gauge(name, help, samples);
         };
         of_runs(
@@ -488,7 +488,9 @@ impl Many {
             &|column| Some(passed(column.status.word())),
         );
         let plugins = self.columns.iter().flat_map(|column| {
-            let label = move |name: &String| [own(column), vec![("plugin", name.clone())]].concat();
+            let label = move |name: &String| {
+                [archive_label(column), vec![("plugin", name.clone())]].concat()
+            };
             column
                 .plugins
                 .iter()

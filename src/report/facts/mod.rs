@@ -121,10 +121,10 @@ impl FactTables {
             .into_iter()
             .flat_map(|hosts| &mut hosts.rows)
         {
-            let told = json!({ "sonobuoy_node_info": self.known.remove(node) });
+            let info = json!({ "sonobuoy_node_info": self.known.remove(node) });
             for (cell, column) in row.iter_mut().zip(KINDS[0].columns) {
                 if cell.text.is_empty() {
-                    *cell = column.cell(&told);
+                    *cell = column.cell(&info);
                 }
             }
         }
@@ -235,16 +235,16 @@ impl Table {
                     None => continue,
                 },
                 Baseline::Median { floor } => {
-                    let mut known: Vec<_> = cells
+                    let mut numbers: Vec<_> = cells
                         .filter_map(|(node, cell)| Some((cell.number?, &cell.text, node)))
                         .collect();
-                    known.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
-                    let Some(last) = known.len().checked_sub(1) else {
+                    numbers.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+                    let Some(last) = numbers.len().checked_sub(1) else {
                         continue;
                     };
-                    let median = f64::midpoint(known[last / 2].0, known[last.div_ceil(2)].0);
-                    let is_lowest = known[0].0.abs() > known[last].0.abs();
-                    let (_, text, node) = known[if is_lowest { 0 } else { last }];
+                    let median = f64::midpoint(numbers[last / 2].0, numbers[last.div_ceil(2)].0);
+                    let is_lowest = numbers[0].0.abs() > numbers[last].0.abs();
+                    let (_, text, node) = numbers[if is_lowest { 0 } else { last }];
                     let (highest, node) = (text.clone(), node.clone());
                     self.spread.push(Spread {
                         column,
@@ -544,7 +544,7 @@ impl Table {
 impl ValueDifference {
     /// `60 on 298 nodes; 10 on 2: n1, n2`.
     fn sentence(&self) -> String {
-        let told = self.values.iter().enumerate().map(|(at, shared)| {
+        let values = self.values.iter().enumerate().map(|(at, shared)| {
             let value = shared.value.as_deref().map_or("none", |value| {
                 if value.is_empty() { "\"\"" } else { value }
             });
@@ -556,7 +556,7 @@ impl ValueDifference {
         });
         let more =
             (self.others > 0).then(|| format!("other values on {}", count(self.others, "node")));
-        told.chain(more).joined("; ")
+        values.chain(more).joined("; ")
     }
 }
 
@@ -566,7 +566,7 @@ const KEYS: usize = 20_000;
 const VALUES: usize = 8;
 const NAMED: usize = 5;
 /// Maximum bytes of a value to compare and show.
-const SHOWN: usize = 100;
+const MAX_VALUE_BYTES: usize = 100;
 /// Minimum run of hexadecimal digits that marks a word of a key as random on every node.
 const RANDOM: usize = 8;
 
@@ -709,7 +709,7 @@ impl ValueCounts {
         let Some(parts) = parts(value).filter(|_| !is_list) else {
             leaves.insert(
                 path.trim_start_matches('.').into(),
-                visible::cut(&text(value), SHOWN).into(),
+                visible::cut(&text(value), MAX_VALUE_BYTES).into(),
             );
             return;
         };
@@ -731,7 +731,7 @@ impl ValueCounts {
     /// The differences, those with few odd nodes first.
     fn differences(&self) -> Vec<ValueDifference> {
         let all = self.keys.iter().map(|(key, counted)| {
-            let mut found = ValueDifference {
+            let mut difference = ValueDifference {
                 key: key.clone(),
                 ..counted.clone()
             };
@@ -742,17 +742,19 @@ impl ValueCounts {
                     .iter()
                     .map(|shared| shared.count)
                     .sum::<u64>();
-            found.values.extend((count > 0).then(|| SharedValue {
+            difference.values.extend((count > 0).then(|| SharedValue {
                 value: None,
                 count,
                 nodes: Vec::new(),
             }));
-            found.values.sort_by_key(|shared| Reverse(shared.count));
-            found
+            difference
+                .values
+                .sort_by_key(|shared| Reverse(shared.count));
+            difference
         });
-        let mut found: Vec<_> = all.filter(|found| found.values.len() > 1).collect();
-        found.sort_by_key(|found| Reverse(found.values[0].count));
-        found
+        let mut differences: Vec<_> = all.filter(|key| key.values.len() > 1).collect();
+        differences.sort_by_key(|difference| Reverse(difference.values[0].count));
+        differences
     }
 }
 
