@@ -94,6 +94,15 @@ impl FactColumn {
         cell
     }
 
+    /// The text of a cell, or the word for a missing value.
+    pub fn value_or_none<'a>(&'a self, cell: &'a FactCell) -> &'a str {
+        if cell.text.is_empty() {
+            self.none
+        } else {
+            &cell.text
+        }
+    }
+
     /// Whether its values should be the same on all nodes.
     pub(super) fn is_common(&self) -> bool {
         matches!(self.baseline, Baseline::Majority)
