@@ -178,26 +178,25 @@ impl<'a> RunAccounts<'a> {
     /// Notes about plugins that declare no permissions. An account that a definition names is its
     /// author's choice and not reported.
     pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if !self.apart {
+            return notes;
+        }
         let run_account = self.run.service_account_name.as_str();
-        let note = |plugin: &Definition| {
-            let named = plugin
-                .pod_spec
-                .as_ref()
-                .map(|pod| pod["serviceAccountName"].as_str());
-            let who = match named {
+        for plugin in self.undeclared() {
+            let pod = plugin.pod_spec.as_ref();
+            let account = pod.map(|pod| pod["serviceAccountName"].as_str());
+            let who = match account {
                 Some(None | Some("" | "default")) => "the account `default` of its namespace",
-                Some(Some(account)) if account != run_account => return None,
+                Some(Some(account)) if account != run_account => continue,
                 _ => self.level.described(),
             };
-            Some(format!(
+            notes.push(format!(
                 "`{}` runs as {who}: its definition does not say what it needs",
                 plugin.name()
-            ))
-        };
-        self.undeclared()
-            .filter(|_| self.apart)
-            .filter_map(note)
-            .collect()
+            ));
+        }
+        notes
     }
 
     /// Whether the run creates its namespace.

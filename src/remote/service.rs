@@ -289,23 +289,27 @@ impl Credentials {
 /// Reserves a credentials file, which replaces the old one when it is written. Fails if the path is
 /// not writable, or holds anything but credentials of this user.
 pub(crate) fn reserve(path: &Path) -> Result<NewFile> {
-    let create = || {
-        if let Some(file) = open(path)? {
-            let read = serde_json::from_reader::<_, Credentials>(file);
-            ensure!(
-                read.is_ok(),
-                "the file exists but does not contain credentials of a status service; name \
-                 another file with --credentials"
-            );
-        }
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
-        Ok(NewFile::create(path, 0o600)?)
+    create_file(path).at("cannot write", path)
+}
+
+fn create_file(path: &Path) -> Result<NewFile> {
+    if let Some(file) = open(path)? {
+        let read = serde_json::from_reader::<_, Credentials>(file);
+        ensure!(
+            read.is_ok(),
+            "the file exists but does not contain credentials of a status service; name another \
+             file with --credentials"
+        );
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    // The parent of a bare file name is empty.
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
     };
-    create().at("cannot write", path)
+    ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
+    Ok(NewFile::create(path, 0o600)?)
 }
 
 /// Address of a service; none if unknown yet.

@@ -232,15 +232,14 @@ fn optional(from: &Value) -> bool {
 fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     static REFERENCE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\$\$|\$\(([^)]*)\)").expect("a valid pattern"));
-    let value = |found: &Captures<'_>| {
-        let Some(name) = found.get(1) else {
+    let expanded = REFERENCE.replace_all(text, |reference: &Captures<'_>| {
+        let Some(name) = reference.get(1) else {
             return "$".to_owned();
         };
-        env.get(name.as_str())
-            .map_or(&found[0], String::as_str)
-            .to_owned()
-    };
-    REFERENCE.replace_all(text, value).into_owned()
+        let value = env.get(name.as_str()).map(String::as_str);
+        value.unwrap_or(&reference[0]).to_owned()
+    });
+    expanded.into_owned()
 }
 
 #[cfg(test)]

@@ -45,14 +45,14 @@ impl AttemptIndex {
         let mut room = MAX_INDEX_BYTES;
         if !rules.parts.is_empty() {
             for source in std::iter::once(&rules.name).chain(&rules.parts) {
-                each(dir, source, rules, &mut room, |item| {
+                each_test(dir, source, rules, &mut room, |item| {
                     index.ran.extend([item.name]);
                 })?;
             }
         }
         for source in &rules.attempts {
             let mut counts = BTreeMap::new();
-            each(dir, source, rules, &mut room, |item| {
+            each_test(dir, source, rules, &mut room, |item| {
                 *counts.entry(item.status.clone()).or_default() += 1;
                 index
                     .retries
@@ -100,40 +100,39 @@ impl AttemptIndex {
     }
 }
 
-/// Passes the tests that ran, according to the files of one source, to `take` until `left` bytes
+/// Bytes of an item in memory besides its name and text.
+const ITEM_OVERHEAD_BYTES: usize = 128;
+
+/// Passes the tests that ran, according to the files of one source, to `take` until `room` bytes
 /// are used.
-fn each(
+fn each_test(
     dir: &Path,
     source: &str,
     rules: &ReadingRules,
-    left: &mut usize,
+    room: &mut usize,
     mut take: impl FnMut(Item),
 ) -> Result<()> {
     let mut visit = |step| {
         if let Step::Item(item) = step {
-            let text: usize = item
-                .details
-                .values()
-                .filter_map(Value::as_str)
-                .map(str::len)
-                .sum();
-            *left = left.saturating_sub(item.name.len() + text.min(MAX_ATTEMPT_BYTES) + 128);
-            if item.status != SKIPPED && *left > 0 {
+            let texts = item.details.values().filter_map(Value::as_str);
+            let text_bytes: usize = texts.map(str::len).sum();
+            let kept_bytes = text_bytes.min(MAX_ATTEMPT_BYTES);
+            *room = room.saturating_sub(item.name.len() + kept_bytes + ITEM_OVERHEAD_BYTES);
+            if item.status != SKIPPED && *room > 0 {
                 take(item);
             }
         }
         Ok(())
     };
     let files = PluginFiles::beside(dir, source, rules);
-    for (path, _) in files
-        .list(Path::new(RESULTS))?
-        .iter()
-        .filter(|(_, name)| rules.selects(name))
-    {
-        if let Err(error) = files
-            .open(path)
-            .and_then(|file| junit::read(file, None, "", &mut visit))
-        {
+    for (path, name) in files.list(Path::new(RESULTS))? {
+        if !rules.selects(&name) {
+            continue;
+        }
+        let read = files
+            .open(&path)
+            .and_then(|file| junit::read(file, None, "", &mut visit));
+        if let Err(error) = read {
             log::warn!(
                 "cannot read the result `{}` of `{source}`: {error:#}",
                 path.display()

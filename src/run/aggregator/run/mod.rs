@@ -485,18 +485,20 @@ impl State {
 
     /// Results whose last refused upload is `window` ago, or the first one [`RETRY_LIMIT`].
     pub fn given_up(&self, window: Duration, now: Instant) -> Vec<(ResultId, String)> {
-        let over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
-        let given_up = |slot: &Slot| match &slot.state {
-            ResultState::Refused {
+        let is_over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
+        let mut given_up = Vec::new();
+        for slot in &self.slots {
+            if let ResultState::Refused {
                 first,
                 last,
                 reason,
-            } if over(last, window) || over(first, RETRY_LIMIT) => {
-                Some((slot.id.clone(), reason.clone()))
+            } = &slot.state
+                && (is_over(last, window) || is_over(first, RETRY_LIMIT))
+            {
+                given_up.push((slot.id.clone(), reason.clone()));
             }
-            _ => None,
-        };
-        self.slots.iter().filter_map(given_up).collect()
+        }
+        given_up
     }
 
     /// Notes why no worker gets a certificate, or that workers do.
@@ -546,18 +548,26 @@ impl State {
     /// Workers that promised heartbeats, and then sent neither heartbeats nor bytes of an upload
     /// for `limit`, and for how long.
     pub fn gone_silent(&mut self, limit: Duration, now: Instant) -> Vec<(ResultId, Duration)> {
-        let silent = |slot: &mut Slot| {
+        let mut silent = Vec::new();
+        for slot in &mut self.slots {
+            if slot.beats < PROMISING_HEARTBEATS || slot.state != ResultState::Awaited {
+                continue;
+            }
+            // A worker whose network an upload fills may not get a heartbeat through.
             let uploaded = slot.upload.as_ref().map_or(0, |upload| upload.bytes());
-            if std::mem::replace(&mut slot.uploaded, uploaded) != uploaded {
+            if uploaded != slot.uploaded {
+                slot.uploaded = uploaded;
                 slot.last_contact = Some(now);
             }
-            let quiet = now.saturating_duration_since(slot.last_contact?);
-            (quiet >= limit).then(|| (slot.id.clone(), quiet))
-        };
-        let awaited = self.slots.iter_mut().filter(|slot| {
-            slot.beats >= PROMISING_HEARTBEATS && slot.state == ResultState::Awaited
-        });
-        awaited.filter_map(silent).collect()
+            let Some(last_contact) = slot.last_contact else {
+                continue;
+            };
+            let silence = now.saturating_duration_since(last_contact);
+            if silence >= limit {
+                silent.push((slot.id.clone(), silence));
+            }
+        }
+        silent
     }
 
     /// Whether the worker of `id` was ever heard from, or is no longer awaited.
@@ -683,27 +693,7 @@ impl State {
 
     /// The receipts of all results, in the order in which they were expected.
     pub fn received(&self) -> Vec<Received> {
-        let received = |slot: &Slot| {
-            let mut receipt = slot.receipt.clone();
-            let error = match &slot.state {
-                ResultState::Accepted => {
-                    // A result that arrived after all has not failed.
-                    receipt.failed = None;
-                    None
-                }
-                ResultState::Failed { error, .. } | ResultState::Refused { reason: error, .. } => {
-                    Some(error.clone())
-                }
-                ResultState::Awaited => Some("no result arrived".into()),
-            };
-            Received {
-                plugin: slot.id.plugin.clone(),
-                node: slot.id.node.clone(),
-                receipt,
-                error,
-            }
-        };
-        self.slots.iter().map(received).collect()
+        self.slots.iter().map(Slot::received).collect()
     }
 
     /// The results that arrived, with their digests.
@@ -731,6 +721,27 @@ impl State {
 }
 
 impl Slot {
+    fn received(&self) -> Received {
+        let mut receipt = self.receipt.clone();
+        let error = match &self.state {
+            ResultState::Accepted => {
+                // A result that arrived after all has not failed.
+                receipt.failed = None;
+                None
+            }
+            ResultState::Failed { error, .. } | ResultState::Refused { reason: error, .. } => {
+                Some(error.clone())
+            }
+            ResultState::Awaited => Some("no result arrived".into()),
+        };
+        Received {
+            plugin: self.id.plugin.clone(),
+            node: self.id.node.clone(),
+            receipt,
+            error,
+        }
+    }
+
     fn entry(&self, held_up: Option<&str>, now: Instant) -> Entry {
         let since = |then: Instant| now.saturating_duration_since(then);
         let mut entry = Entry {

@@ -75,6 +75,7 @@ impl Store {
         make_dir(&state_dir, 0o700)?;
         // First, because the folder belongs to the process that has locked the journal.
         let (journal, replayed) = Journal::open(&state_dir.join(layout::JOURNAL))?;
+        // Uploads that a crash has interrupted are sent again.
         let incoming = state_dir.join(layout::INCOMING);
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
@@ -158,6 +159,7 @@ impl Store {
         );
         if self.lock().result(id).is_none() {
             let record = Record::Expected(vec![id.clone()]);
+            // First the journal: a result is acknowledged only if a restart would know it.
             self.journal.append(&record).context("journal")?;
             self.disk.expect(id);
             self.lock().apply(record, Instant::now());
