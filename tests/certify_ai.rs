@@ -503,7 +503,7 @@ fn flags_of_one_programme_are_refused_with_the_other() {
 fn rules_can_be_given() {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/src/report/certify/ai/rules.yaml"
+        "/docs/ai-conformance-rules.yaml"
     );
     let rules = std::fs::read_to_string(path).unwrap();
     let rules = rules.replacen("TestRobustCRDControllerOperation", "TestParse", 1);

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use yaml::typed;
 
 /// The rules as of the newest version that was compared.
-pub(super) const BUILT_IN: &str = include_str!("rules.yaml");
+pub(super) const BUILT_IN: &str = include_str!("../../../../docs/ai-conformance-rules.yaml");
 
 /// All rules; the file explains each.
 #[derive(Debug, Deserialize)]
