@@ -1,8 +1,8 @@
 //! Checks a run of the AI conformance suite, fills the programme's checklist, and writes the
 //! submission.
 //!
-//! The programme's rules are data (`docs/ai-conformance-rules.yaml`), and its checklist is a file that the user gives,
-//! so that a new version needs no new program. A requirement whose test passed is filled in; for
+//! The programme's rules are data (`docs/ai-conformance-rules.yaml`), and its checklist is a file
+//! that the user gives, so that a new version needs no new program. A requirement whose test passed is filled in; for
 //! every other one, a person answers in the product's file, which has the checklist's form. As for
 //! the other programme, all problems are findings, and no check needs the network.
 
