@@ -180,7 +180,7 @@ pub(crate) enum ColorChoice {
 impl ColorChoice {
     /// Colours and width on a terminal only, unless the flag says otherwise; `NO_COLOR` disables
     /// colours.
-    pub(crate) fn look(self) -> Look {
+    pub(crate) fn resolve(self) -> Look {
         let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
         let colour = match self {
             Self::Always => true,
@@ -196,6 +196,18 @@ impl ColorChoice {
             width: width.filter(|width| *width > 0),
         }
     }
+}
+
+/// Creates the folder for archives, and checks that it can be written to, before hours of work.
+pub(crate) fn prepare_archive_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).at("cannot create", folder)?;
+    temp::file(folder).with_context(|| {
+        format!(
+            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
+            folder.display()
+        )
+    })?;
+    Ok(())
 }
 
 /// The requested steps.
@@ -222,7 +234,7 @@ impl<'a> Afterwards<'a> {
         let retrieve = flags.retrieve.filled().map(Path::new);
         if let Some(folder) = retrieve {
             // The folder may be needed for other requested files.
-            fs::create_dir_all(folder).at("cannot create", folder)?;
+            prepare_archive_folder(folder)?;
         }
         let outputs = OutputFiles::open(flags, kit)?;
         Ok(Self {
@@ -261,7 +273,7 @@ impl<'a> Afterwards<'a> {
         stop: &Stop,
     ) -> Result<u8> {
         let mut code = 0;
-        let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
+        let advice = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.fetches() {
             // An archive that is not to be kept is read from a temporary folder.
             let passing = self
@@ -281,14 +293,14 @@ impl<'a> Afterwards<'a> {
             let paths = match fetch(self.progress, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(failure) if output::is_interrupted() => {
-                    return Err(interrupted_transfer(failure).context(kept));
+                    return Err(interrupted_transfer(failure).context(advice));
                 }
                 Err(RetrievalError::NotReady(error) | RetrievalError::Unasked(error)) => {
-                    return Err(error.context(kept));
+                    return Err(error.context(advice));
                 }
                 Err(failure) => {
                     log::error!(
-                        "error retrieving results: {:#}; {kept}",
+                        "error retrieving results: {:#}; {advice}",
                         failure.into_error()
                     );
                     return Ok(TRANSFER);
@@ -299,9 +311,9 @@ impl<'a> Afterwards<'a> {
                 && let Err(error) = pipeline::upload(&paths, url, stop)
             {
                 if output::is_interrupted() {
-                    return Err(error.context(kept));
+                    return Err(error.context(advice));
                 }
-                log::error!("{error:#}; {kept}");
+                log::error!("{error:#}; {advice}");
                 return Ok(TRANSFER);
             }
             code = self.report(&paths)?;
@@ -311,7 +323,7 @@ impl<'a> Afterwards<'a> {
             stopwatch.end(timings::REPORT);
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
-            log::error!("the aggregator could not upload the archive: {error}; {kept}");
+            log::error!("the aggregator could not upload the archive: {error}; {advice}");
             return Ok(TRANSFER);
         }
         if let (Some(rbac), Some(client)) = (self.delete, client) {
@@ -376,7 +388,7 @@ pub(super) fn prune(keep: Option<usize>, folder: &Path, of_this_run: &[PathBuf])
         for ending in layout::SEAL.iter().chain(&[""]) {
             let path = folder.join(format!("{name}{ending}"));
             // Another run may remove it at the same time.
-            base::found(fs::remove_file(&path)).at("cannot remove", &path)?;
+            base::if_exists(fs::remove_file(&path)).at("cannot remove", &path)?;
         }
         log::info!("removed `{name}`: --keep {keep}");
     }
@@ -502,10 +514,10 @@ pub(crate) fn report(
     let written = outputs.write_report(&report, &path);
     let mut out = output::buffered(people);
     let events = progress == Some(ProgressForm::Json);
-    let shown = match explained {
+    let printed = match explained {
         Ok(()) if events => Ok(()),
         Ok(()) if people => TextOutput {
-            look: ColorChoice::Auto.look(),
+            look: ColorChoice::Auto.resolve(),
             out: &mut out,
         }
         .report(&report),
@@ -526,7 +538,7 @@ pub(crate) fn report(
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    match shown.at("cannot show all of", &path).and(written) {
+    match printed.at("cannot show all of", &path).and(written) {
         Ok(judgement) => {
             let judged = judgement.map(|judgement| judgement.print());
             Ok(judged.unwrap_or_default().max(ending(exit)))

@@ -152,7 +152,7 @@ pub(crate) struct HelpArgs {
 }
 
 /// The commands for display: in help, man pages and completions; built.
-pub(crate) fn shown() -> Command {
+pub(crate) fn for_display() -> Command {
     built(showing_all(Arguments::command()))
 }
 
@@ -204,7 +204,7 @@ pub(crate) fn name(path: &[String]) -> String {
 
 /// The command at `path`, ready to print its help; `Err` has the unknown word.
 pub(crate) fn command_at(path: &[String]) -> Result<Command, String> {
-    find(shown(), path)
+    find(for_display(), path)
 }
 
 /// The command at `path`, ready to print the summary of its help.

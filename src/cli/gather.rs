@@ -126,7 +126,7 @@ fn deliver(
     facts.add_file(node, file, text.as_bytes());
     facts.complete();
     let mut out = output::stdout();
-    super::results::write_facts(&facts, table, ColorChoice::Auto.look(), &mut out)?;
+    super::results::write_facts(&facts, table, ColorChoice::Auto.resolve(), &mut out)?;
     Ok(out.flush()?)
 }
 
@@ -180,9 +180,9 @@ fn network(args: &NetworkArgs) -> Result<()> {
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any
 /// network.
 fn echo(args: &EchoArgs) -> Result<()> {
-    let found = reach::network(&reach::Destinations::read());
+    let findings = reach::network(&reach::Destinations::read());
     let place = args.to.filled().unwrap_or(names::TERMINATION_LOG);
-    std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)
+    std::fs::write(place, serde_json::to_string(&findings)?).at("cannot write", place)
 }
 
 fn wanted(flags: &LogFlags) -> LogQuery {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{AfterwardsFlags, OutputFiles, check_upload, prune, report};
+use super::afterwards::{
+    AfterwardsFlags, OutputFiles, check_upload, prepare_archive_folder, prune, report,
+};
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
@@ -24,7 +26,6 @@ use super::wait::{DAY, verdict};
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
-use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
@@ -71,21 +72,14 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     };
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
-    std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
-    // Check the folder before hours of work.
-    temp::file(&local.out).with_context(|| {
-        format!(
-            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
-            local.out.display()
-        )
-    })?;
+    prepare_archive_folder(&local.out)?;
 
     let out = local.out.clone();
     let outputs = OutputFiles::open(&args.afterwards, args.run.images.kit.filled())?;
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
-    let asked = stop.clone();
+    let handler_stop = stop.clone();
     let mut first: Option<Instant> = None;
     output::on_signal(
         &[Signal::Hangup, Signal::Interrupt, Signal::Terminate],
@@ -102,7 +96,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
                 "interrupted: stopping the plugins and packing what has arrived; interrupt again \
                  to exit at once, without an archive"
             );
-            asked.stop_because("it was interrupted");
+            handler_stop.stop_because("it was interrupted");
         },
     )?;
     let about = About {
@@ -138,9 +132,9 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         };
         local.run(watch, &stop)
     })?;
-    let kept = Authorities::of_user()
+    let stored = Authorities::of_user()
         .and_then(|authorities| authorities.keep(&uuid, &ended.authority, "a run on this machine"));
-    if let Err(error) = kept {
+    if let Err(error) = stored {
         log::warn!(
             "the archive's seal can be checked only where its authority is known: {error:#}"
         );

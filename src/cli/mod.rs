@@ -74,7 +74,7 @@ const OWN_PATHS: [&str; 2] = ["/sonobuoy", "/sonobuoy.exe"];
 
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
-    arguments::shown()
+    arguments::for_display()
 }
 
 /// Runs the program with its arguments, the first being its name.

@@ -71,7 +71,7 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
 }
 
 /// Namespace of the run in a manifest: that of its first namespaced object.
-pub(crate) fn home(objects: &[Value]) -> Option<&str> {
+pub(crate) fn run_namespace(objects: &[Value]) -> Option<&str> {
     objects
         .iter()
         .map(kube::Object::namespace)
@@ -146,41 +146,43 @@ pub(super) fn resolve<'a>(
     objects: &'a [Value],
     home: &str,
 ) -> Result<Vec<NewObject<'a>>> {
-    let one = |value: &'a Value| {
-        let (version, kind, name) = (
-            value["apiVersion"].text(),
-            value["kind"].text(),
-            value.name(),
+    let resolved = objects
+        .iter()
+        .map(|object| resolve_object(kinds, object, home));
+    resolved.collect()
+}
+
+fn resolve_object<'a>(kinds: &Discovery, value: &'a Value, home: &str) -> Result<NewObject<'a>> {
+    let version = value["apiVersion"].text();
+    let kind = value["kind"].text();
+    let name = value.name();
+    if version.is_empty() || kind.is_empty() || name.is_empty() {
+        bail!(
+            "an object has no apiVersion, kind or metadata.name: {}",
+            visible::short(&value.to_string())
         );
-        if version.is_empty() || kind.is_empty() || name.is_empty() {
-            bail!(
-                "an object has no apiVersion, kind or metadata.name: {}",
-                visible::short(&value.to_string())
-            );
+    }
+    let Some(discovered) = kinds.find(version, kind) else {
+        match kinds.failures.iter().find(|(group, _)| group == version) {
+            Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
+            None => bail!(
+                "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what defines \
+                 it, or correct the manifest"
+            ),
         }
-        let Some(found) = kinds.find(version, kind) else {
-            match kinds.failures.iter().find(|(group, _)| group == version) {
-                Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
-                None => bail!(
-                    "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what \
-                     defines it, or correct the manifest"
-                ),
-            }
-        };
-        let resource = found.resource.clone();
-        let namespace = match (resource.namespaced, value.namespace()) {
-            (false, _) => "",
-            (true, "") => home,
-            (true, given) => given,
-        };
-        Ok(NewObject {
-            value,
-            resource,
-            namespace: namespace.to_owned(),
-            name,
-        })
     };
-    objects.iter().map(one).collect()
+    let resource = discovered.resource.clone();
+    let namespace = match (resource.namespaced, value.namespace()) {
+        (false, _) => "",
+        (true, "") => home,
+        (true, namespace) => namespace,
+    };
+    Ok(NewObject {
+        value,
+        resource,
+        namespace: namespace.to_owned(),
+        name,
+    })
 }
 
 /// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be
@@ -247,7 +249,7 @@ impl<'a> Creation<'a> {
             .iter()
             .map(|namespace| (*namespace, self.client.rules(namespace)))
             .collect();
-        let mut asked = BTreeSet::new();
+        let mut examined_kinds = BTreeSet::new();
         let examined: Vec<_> = self
             .objects
             .iter()
@@ -255,7 +257,7 @@ impl<'a> Creation<'a> {
                 None => true,
                 Some(rules) => {
                     !rules.allow("create", &object.resource)
-                        && asked.insert((&object.resource, &object.namespace))
+                        && examined_kinds.insert((&object.resource, &object.namespace))
                 }
             })
             .collect();
@@ -280,7 +282,9 @@ impl<'a> Creation<'a> {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
         });
-        first.into_iter().try_for_each(|object| self.one(object))?;
+        first
+            .into_iter()
+            .try_for_each(|object| self.create_object(object))?;
         let is_late_pod = |object: &&NewObject<'_>| {
             coming.contains(&*object.namespace) && object.resource == Resource::PODS
         };
@@ -292,7 +296,7 @@ impl<'a> Creation<'a> {
         // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
         for object in rest {
-            match self.try_one(object) {
+            match self.try_create_object(object) {
                 Err(error) if error.is_not_found() && self.has_role_of(object) => {
                     postponed.push(object);
                 }
@@ -301,7 +305,7 @@ impl<'a> Creation<'a> {
         }
         postponed
             .into_iter()
-            .try_for_each(|object| self.one(object))
+            .try_for_each(|object| self.create_object(object))
     }
 
     /// Removes permissions that earlier runs granted to accounts of this namespace, which this run
@@ -315,14 +319,14 @@ impl<'a> Creation<'a> {
             RIGHTS.len()
         };
         for (resource, namespace) in RIGHTS.iter().zip(["", "", home, home]).take(kinds) {
-            let left = match self.client.list(resource, namespace, &selector) {
-                Ok(left) => left,
+            let remaining = match self.client.list(resource, namespace, &selector) {
+                Ok(remaining) => remaining,
                 // An account without this permission may still run plugins in its namespace.
                 Err(error) if error.is_forbidden() => continue,
                 Err(error) => return Err(error).context("looking for the rights of earlier runs"),
             };
-            if !left.is_empty() {
-                let names = left.iter().map(kube::Object::name).joined(", ");
+            if !remaining.is_empty() {
+                let names = remaining.iter().map(kube::Object::name).joined(", ");
                 let what = format!("{} of an earlier run: {names}", resource.plural);
                 log::info!("removing {what}");
                 self.client
@@ -339,12 +343,13 @@ impl<'a> Creation<'a> {
         let labels = |value: &Value| {
             [names::LABEL_ALL, "namespace"].map(|label| value["metadata"]["labels"][label].clone())
         };
-        let found = self
+        let existing = self
             .client
             .get(&object.resource, "", object.name)
             .unwrap_or_default();
         RIGHTS.contains(&object.resource)
-            && (labels(&found) != labels(object.value) || labels(&found)[0] != names::SONOBUOY)
+            && (labels(&existing) != labels(object.value)
+                || labels(&existing)[0] != names::SONOBUOY)
     }
 
     /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a
@@ -465,15 +470,15 @@ impl<'a> Creation<'a> {
         Some(without)
     }
 
-    fn one(&mut self, object: &NewObject<'_>) -> Result<()> {
-        let outcome = self.try_one(object);
+    fn create_object(&mut self, object: &NewObject<'_>) -> Result<()> {
+        let outcome = self.try_create_object(object);
         self.report(object, outcome)
     }
 
     /// Creates an object, and returns it unless it exists. Retries while the server is unavailable:
     /// an object found after an attempt without response is that attempt's, since none existed
     /// before.
-    fn try_one(&self, object: &NewObject<'_>) -> Result<Option<Value>, Error> {
+    fn try_create_object(&self, object: &NewObject<'_>) -> Result<Option<Value>, Error> {
         let end = Instant::now() + DEFAULTING_TIMEOUT;
         let mut unsure = false;
         let (resource, namespace) = (&object.resource, &object.namespace);
@@ -735,7 +740,7 @@ mod tests {
     }
 
     fn apply_to(api: &ApiServer, objects: &[Value]) -> Result<()> {
-        let client = Client::new(Config::plain(api.url()), &Stop::new()).unwrap();
+        let client = Client::new("test/1", Config::plain(api.url()), &Stop::new()).unwrap();
         apply(&client, objects, "new", false)
     }
 

@@ -181,26 +181,25 @@ impl<'a> RunAccounts<'a> {
     /// Notes about plugins that declare no permissions. An account that a definition names is its
     /// author's choice and not reported.
     pub(super) fn notes(&self) -> Vec<String> {
-        let own = self.run.service_account_name.as_str();
-        let note = |plugin: &Definition| {
-            let named = plugin
-                .pod_spec
-                .as_ref()
-                .map(|pod| pod["serviceAccountName"].as_str());
-            let who = match named {
+        let mut notes = Vec::new();
+        if !self.apart {
+            return notes;
+        }
+        let run_account = self.run.service_account_name.as_str();
+        for plugin in self.undeclared() {
+            let pod = plugin.pod_spec.as_ref();
+            let account = pod.map(|pod| pod["serviceAccountName"].as_str());
+            let who = match account {
                 Some(None | Some("" | "default")) => "the account `default` of its namespace",
-                Some(Some(account)) if account != own => return None,
+                Some(Some(account)) if account != run_account => continue,
                 _ => self.level.described(),
             };
-            Some(format!(
+            notes.push(format!(
                 "`{}` runs as {who}: its definition does not say what it needs",
                 plugin.name()
-            ))
-        };
-        self.undeclared()
-            .filter(|_| self.apart)
-            .filter_map(note)
-            .collect()
+            ));
+        }
+        notes
     }
 
     /// Whether the aggregator deletes the namespace, and with it all that the run has created.
@@ -289,15 +288,19 @@ impl<'a> RunAccounts<'a> {
 
     /// All permissions of the run, for one account.
     fn everything(&self, account: &str, names: [&str; 2]) -> Vec<Value> {
-        let own = || vec![any(&["*"])];
-        let (cluster, own) = match self.level {
-            Level::ClusterAdmin => (vec![any(&["*"]), urls()], Vec::new()),
+        let cluster: Vec<Value> = match self.level {
+            Level::ClusterAdmin => vec![any(&["*"]), urls()],
             // The original's reader can control every pod.
-            Level::ClusterRead if !self.apart => (vec![any(&READ), urls()], own()),
-            Level::ClusterRead => (read_rules().chain([urls()]).collect(), own()),
-            Level::NamespaceAdmin => (Vec::new(), own()),
+            Level::ClusterRead if !self.apart => vec![any(&READ), urls()],
+            Level::ClusterRead => read_rules().chain([urls()]).collect(),
+            Level::NamespaceAdmin => Vec::new(),
         };
-        self.granted(account, names, &cluster, &own)
+        let namespace = match self.level {
+            // The cluster-wide rules cover the namespace.
+            Level::ClusterAdmin => Vec::new(),
+            Level::ClusterRead | Level::NamespaceAdmin => vec![any(&["*"])],
+        };
+        self.granted(account, names, &cluster, &namespace)
     }
 
     /// Rules of the aggregator: reads everything for the snapshot, including logs of pods and, if
@@ -309,11 +312,11 @@ impl<'a> RunAccounts<'a> {
         let name = AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
         let logs = || rule("", "pods/log", &["get"]);
-        let mut own = Vec::from([logs()]);
+        let mut rules = Vec::from([logs()]);
         if self.run.takes_snapshot() {
-            own.extend(read_rules());
+            rules.extend(read_rules());
         } else {
-            own.extend([
+            rules.extend([
                 rule("", "pods", &READ),
                 rule("apps", "daemonsets", &["get"]),
                 rule("", "secrets", &["get"]),
@@ -321,7 +324,7 @@ impl<'a> RunAccounts<'a> {
                 rule("", "events", &["list"]),
             ]);
         }
-        own.extend([
+        rules.extend([
             rule(
                 "",
                 "pods",
@@ -354,7 +357,7 @@ impl<'a> RunAccounts<'a> {
             }
             cluster.extend(self.pod_policies());
         }
-        self.granted(name, [name, name], &cluster, &own)
+        self.granted(name, [name, name], &cluster, &rules)
     }
 
     /// Whether the snapshot includes nodes, and so what their kubelets say.

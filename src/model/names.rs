@@ -53,7 +53,7 @@ pub const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
 pub const VERSION_PLACEHOLDER: &str = "$SONOBUOY_K8S_VERSION";
 /// The version of this program, as printed by `version --short` and recorded in archives.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
-/// The user agent of requests to registries.
+/// The user agent of requests to API servers and registries.
 pub const USER_AGENT: &str = concat!("sonobuoy/v", env!("CARGO_PKG_VERSION"));
 
 /// Kubernetes' path of a container's termination message.
