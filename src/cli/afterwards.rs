@@ -175,18 +175,13 @@ pub(crate) enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// Colours and width on a terminal only, unless the flag says otherwise; `NO_COLOR` disables
-    /// colours.
+    /// Width on a terminal only; colours as the flag, variables or the terminal say.
     pub(crate) fn look(self) -> Look {
         let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
         let colour = match self {
             Self::Always => true,
             Self::Never => false,
-            Self::Auto => {
-                let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
-                let drawn = forced || width.is_some() && sys::colours();
-                sys::variable("NO_COLOR").is_none() && drawn
-            }
+            Self::Auto => sys::wants_colours(width.is_some()),
         };
         Look {
             colour,
@@ -243,7 +238,23 @@ impl<'a> Afterwards<'a> {
     }
 
     fn fetches(&self) -> bool {
-        self.reads() || self.retrieve.is_some() || self.upload.is_some()
+        self.has_product() || self.upload.is_some()
+    }
+
+    /// Whether the report or the path of the archive goes to standard output.
+    pub(crate) fn has_product(&self) -> bool {
+        self.reads() || self.retrieve.is_some()
+    }
+
+    /// Whether the report is printed: if the archive is read, and to people who get it.
+    pub(crate) fn shows_report(&self) -> bool {
+        let is_for_people = io::stdout().is_terminal() && self.progress != Some(ProgressForm::Json);
+        self.reads() || self.retrieve.is_some() && is_for_people
+    }
+
+    /// Whether the run is removed from the cluster.
+    pub(crate) fn deletes(&self) -> bool {
+        self.delete.is_some()
     }
 
     /// Performs the steps. The run is deleted only once its archive is safe. Without access to the
@@ -329,7 +340,7 @@ impl<'a> Afterwards<'a> {
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.
     fn report(&self, paths: &[PathBuf]) -> Result<u8> {
         // A persistent claim holds the archives of all runs.
-        let newest = report::newest(paths).filter(|_| self.reads());
+        let newest = report::newest(paths).filter(|_| self.shows_report());
         if let Some(path) = newest {
             return report(
                 self.flags.verdict,

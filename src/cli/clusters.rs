@@ -24,15 +24,15 @@ use super::cluster::{self, ClusterFlags, RunAccess};
 use super::flag::{interrupted, invalid, usage_error, within};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::results::{self, Part};
-use super::run_flags::SettingFlags;
-use crate::progress_view::{
-    About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
-};
+use super::run_flags::RunFlags;
+use super::status::{run_head, run_row};
+use crate::progress_view::{Board, ProgressOutput, Scene, Task, Trouble, Unit, report_event};
 use base::at::At as _;
 use base::json::{self, json};
 use base::stop::{Stop, caught};
 use base::{logger, near, percent_encoded, sys, temp};
 use kube::{Config, Options};
+use model::plugin::STDIN;
 use model::status::{FAILED, Run};
 use report::{self, Many, TextOutput};
 use run::driver::process::{Talk, ending as process_ending, start, tail};
@@ -195,10 +195,12 @@ impl<'a> Fleet<'a> {
         self.refuse(flag, file.as_deref() == Some("-"));
     }
 
-    /// Refuses manifests and credentials from standard input.
-    pub(super) fn refuse_streams(&mut self, flags: &SettingFlags) {
-        self.refuse_stream("--file -", &flags.file);
-        self.refuse_stream("--credentials -", &flags.credentials.credentials);
+    /// Refuses plugins, manifests and credentials from standard input.
+    pub(super) fn refuse_streams(&mut self, flags: &RunFlags) {
+        let mut plugins = flags.plugins.plugins.iter();
+        self.refuse("--plugin -", plugins.any(|source| source == STDIN));
+        self.refuse_stream("--file -", &flags.run.file);
+        self.refuse_stream("--credentials -", &flags.run.credentials.credentials);
     }
 
     /// Rejects flags that have no meaning for several clusters.
@@ -227,7 +229,10 @@ impl<'a> Fleet<'a> {
             return output::or_quiet(self.progress);
         }
         match output::or_log(self.progress) {
-            ProgressOutput::Log if self.has_events => ProgressOutput::Plain,
+            // With a report, standard output is for that.
+            ProgressOutput::Log if self.has_events && self.reports.is_none() => {
+                ProgressOutput::Plain
+            }
             output => output,
         }
     }
@@ -364,16 +369,7 @@ impl Cluster {
         let Some(run) = run else {
             return [&self.name, "unknown", "", "", &*self.error].map(str::to_owned);
         };
-        let task = of_run(&run, &About::default()).as_task(&self.name);
-        let message = run.message.or(run.error).unwrap_or_default();
-        let results = format!("{}/{}", task.done, task.total);
-        [
-            self.name.clone(),
-            run.status,
-            results,
-            task.failed.to_string(),
-            message,
-        ]
+        run_row(&self.name, &run)
     }
 }
 
@@ -453,7 +449,7 @@ fn show_documents(form: DocumentForm, clusters: &[Cluster]) {
 
 fn show_status(form: Option<TableForm>, clusters: &[Cluster]) {
     let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
-    let head = ["cluster", "status", "results", "failed", "message"];
+    let head = run_head("cluster");
     output::print(&output::in_form(form, head, &rows, || {
         output::table(head, &rows, false)
     }));

@@ -12,7 +12,7 @@ use super::manifest::{checks, objects, read_given, skipped};
 use super::run_flags::{NodeFlags, ProgressFlags, RbacMode, RunFlags, StatusServiceKind};
 use super::run_plan::{Purpose, RunRequest};
 use super::usage::examples;
-use super::wait::{self, DAY, StartedRun, Wait, WaitArgs, conclude};
+use super::wait::{self, DAY, StartedRun, Wait, WaitArgs, conclude, report_end};
 use super::{doctor, load, local, output};
 use crate::deploy;
 use crate::remote::seal::Authorities;
@@ -157,7 +157,7 @@ impl RunArgs {
             &self.run.cluster,
             self.run.access().namespace,
         )?;
-        fleet.refuse_streams(&self.run.run);
+        fleet.refuse_streams(&self.run);
         fleet.refuse("--local", self.local.local);
         fleet.refuse("--certify", self.afterwards.certify.is_some());
         fleet.progress = self.progress.output;
@@ -261,6 +261,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         &args.progress,
         default,
         request.per_test(args.progress.estimate.estimate_from.filled())?,
+        afterwards.has_product(),
     );
     let skip = skipped(&flags.preflight)?;
     let given = read_given(file)?;
@@ -388,6 +389,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
     } else {
         access.service(Some(&namespace), true)?
     };
+    report_end(&run);
     let code = afterwards.run(
         Some(&client),
         &namespace,
@@ -399,7 +401,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
     if args.before.timings {
         output::error(&stopwatch.timings(kube::sent_requests()).table());
     }
-    Ok(conclude(&run, code, &namespace))
+    Ok(conclude(&run, code, &namespace, &afterwards))
 }
 
 /// The requested status service.

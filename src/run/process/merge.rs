@@ -131,7 +131,7 @@ fn each(
             .and_then(|file| junit::read(file, None, "", &mut visit))
         {
             log::warn!(
-                "cannot read the result `{}` of `{source}`: {error:#}",
+                "cannot read the result `{}` of plugin `{source}`: {error:#}",
                 path.display()
             );
         }
