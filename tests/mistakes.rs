@@ -534,8 +534,8 @@ const UNDERSTOOD: &[(&str, &str)] = &[
     ("plugin", "Write, check and install plugins"),
     ("plugins list -o name", "e2e"),
     ("plugin show hello", "sonobuoy-config:"),
-    ("gen plugin hello", "config-map: null"),
-    ("gen plugin network", "config-map: null"),
+    ("gen plugin hello", "sonobuoy-config:"),
+    ("gen plugin network", "sonobuoy-config:"),
     (
         "plugin check hello",
         "hello: plugin `hello` is valid: driver Job, result-format manual",
