@@ -15,6 +15,7 @@ mod attack;
 #[cfg(unix)]
 mod board;
 mod certify;
+mod certify_ai;
 mod channel;
 mod ci;
 #[cfg(unix)]

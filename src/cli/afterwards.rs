@@ -190,6 +190,18 @@ impl ColorChoice {
     }
 }
 
+/// Creates the folder for archives, and checks that it can be written to, before hours of work.
+pub(crate) fn prepare_archive_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).at("cannot create", folder)?;
+    temp::file(folder).with_context(|| {
+        format!(
+            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
+            folder.display()
+        )
+    })?;
+    Ok(())
+}
+
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
     flags: &'a AfterwardsFlags,
@@ -214,7 +226,7 @@ impl<'a> Afterwards<'a> {
         let retrieve = flags.retrieve.filled().map(Path::new);
         if let Some(folder) = retrieve {
             // The folder may be needed for other requested files.
-            fs::create_dir_all(folder).at("cannot create", folder)?;
+            prepare_archive_folder(folder)?;
         }
         let outputs = OutputFiles::open(flags, kit)?;
         Ok(Self {

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{AfterwardsFlags, OutputFiles, check_upload, prune, report};
+use super::afterwards::{
+    AfterwardsFlags, OutputFiles, check_upload, prepare_archive_folder, prune, report,
+};
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
@@ -24,7 +26,6 @@ use super::wait::{DAY, report_end, verdict};
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
-use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
@@ -71,14 +72,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     };
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
-    std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
-    // Check the folder before hours of work.
-    temp::file(&local.out).with_context(|| {
-        format!(
-            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
-            local.out.display()
-        )
-    })?;
+    prepare_archive_folder(&local.out)?;
 
     let out = local.out.clone();
     let outputs = OutputFiles::open(&args.afterwards, args.run.images.kit.filled())?;
