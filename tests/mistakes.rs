@@ -535,7 +535,7 @@ const UNDERSTOOD: &[(&str, &str)] = &[
     ("plugins list -o name", "e2e"),
     ("plugin show hello", "sonobuoy-config:"),
     ("gen plugin hello", "sonobuoy-config:"),
-    ("gen plugin network", "sonobuoy-config:"),
+    ("gen plugin network", "podSpec:"),
     (
         "plugin check hello",
         "hello: plugin `hello` is valid: driver Job, result-format manual",

@@ -61,7 +61,7 @@ struct CheckArgs {
 /// A plugin to begin with
 #[derive(clap::Args)]
 #[command(after_help = examples(&[
-    ("A plugin in Python, on every node", "sonobuoy plugin new python --type DaemonSet > mine.yaml"),
+    ("A plugin in Python, on every node", "sonobuoy plugin new python --type DaemonSet"),
     ("Run it on this machine", "sonobuoy run --local -p mine.yaml"),
 ]))]
 struct NewArgs {
