@@ -74,6 +74,9 @@ pub(crate) struct AfterwardsFlags {
     pub delete: bool,
     #[command(flatten)]
     pub verdict: VerdictFlags,
+    /// Whether the caller shows the archive that it has asked for.
+    #[arg(skip)]
+    pub is_shown_by_caller: bool,
 }
 
 impl AfterwardsFlags {
@@ -176,7 +179,7 @@ pub(crate) enum ColorChoice {
 
 impl ColorChoice {
     /// Width on a terminal only; colours as the flag, variables or the terminal say.
-    pub(crate) fn look(self) -> Look {
+    pub(crate) fn resolve(self) -> Look {
         let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
         let colour = match self {
             Self::Always => true,
@@ -281,7 +284,7 @@ impl<'a> Afterwards<'a> {
         stop: &Stop,
     ) -> Result<u8> {
         let mut code = 0;
-        let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
+        let advice = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.fetches() {
             // An archive that is not to be kept is read from a temporary folder.
             let passing = self
@@ -301,14 +304,14 @@ impl<'a> Afterwards<'a> {
             let paths = match fetch(self.progress, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(failure) if output::is_interrupted() => {
-                    return Err(interrupted_transfer(failure).context(kept));
+                    return Err(interrupted_transfer(failure).context(advice));
                 }
                 Err(RetrievalError::NotReady(error) | RetrievalError::Unasked(error)) => {
-                    return Err(error.context(kept));
+                    return Err(error.context(advice));
                 }
                 Err(failure) => {
                     log::error!(
-                        "error retrieving results: {:#}; {kept}",
+                        "error retrieving results: {:#}; {advice}",
                         failure.into_error()
                     );
                     return Ok(TRANSFER);
@@ -319,9 +322,9 @@ impl<'a> Afterwards<'a> {
                 && let Err(error) = pipeline::upload(&paths, url, stop)
             {
                 if output::is_interrupted() {
-                    return Err(error.context(kept));
+                    return Err(error.context(advice));
                 }
-                log::error!("{error:#}; {kept}");
+                log::error!("{error:#}; {advice}");
                 return Ok(TRANSFER);
             }
             code = self.report(&paths)?;
@@ -331,7 +334,7 @@ impl<'a> Afterwards<'a> {
             stopwatch.end(timings::REPORT);
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
-            log::error!("the aggregator could not upload the archive: {error}; {kept}");
+            log::error!("the aggregator could not upload the archive: {error}; {advice}");
             return Ok(TRANSFER);
         }
         if let (Some(rbac), Some(client)) = (self.delete, client) {
@@ -351,6 +354,9 @@ impl<'a> Afterwards<'a> {
 
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.
     fn report(&self, paths: &[PathBuf]) -> Result<u8> {
+        if self.flags.is_shown_by_caller {
+            return Ok(0);
+        }
         // A persistent claim holds the archives of all runs.
         let newest = report::newest(paths).filter(|_| self.shows_report());
         if let Some(path) = newest {
@@ -393,7 +399,7 @@ pub(super) fn prune(keep: Option<usize>, folder: &Path, of_this_run: &[PathBuf])
         for ending in layout::SEAL.iter().chain(&[""]) {
             let path = folder.join(format!("{name}{ending}"));
             // Another run may remove it at the same time.
-            base::found(fs::remove_file(&path)).at("cannot remove", &path)?;
+            base::if_exists(fs::remove_file(&path)).at("cannot remove", &path)?;
         }
         log::info!("removed `{name}`: --keep {keep}");
     }
@@ -519,10 +525,10 @@ pub(crate) fn report(
     let written = outputs.write_report(&report, &path);
     let mut out = output::buffered(people);
     let events = progress == Some(ProgressForm::Json);
-    let shown = match explained {
+    let printed = match explained {
         Ok(()) if events => Ok(()),
         Ok(()) if people => TextOutput {
-            look: ColorChoice::Auto.look(),
+            look: ColorChoice::Auto.resolve(),
             out: &mut out,
         }
         .report(&report),
@@ -543,7 +549,7 @@ pub(crate) fn report(
         writeln!(out, "\nArchive: {path}")?;
     }
     out.flush()?;
-    match shown.at("cannot show all of", &path).and(written) {
+    match printed.at("cannot show all of", &path).and(written) {
         Ok(judgement) => {
             let judged = judgement.map(|judgement| judgement.print());
             Ok(judged.unwrap_or_default().max(ending(exit)))

@@ -14,7 +14,7 @@ use clap::{Arg, Command};
 use super::arguments::{self, name};
 use super::flag::{parse_minutes, usage_error};
 use base::Joined as _;
-use base::near::{self, asked};
+use base::near::{self, question};
 use model::plugin::{builtin, focus};
 
 /// Commands of other programs, with the equivalent here.
@@ -245,8 +245,8 @@ pub(crate) fn awaited<'t>(table: &'t Command, command: &'t Command, word: &str) 
 
 /// The first such argument of a command or of those below it.
 pub(crate) fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
-    let own = command.get_arguments().find(|arg| wanted(arg));
-    own.or_else(|| {
+    let direct = command.get_arguments().find(|arg| wanted(arg));
+    direct.or_else(|| {
         command
             .get_subcommands()
             .find_map(|inner| below(inner, wanted))
@@ -327,11 +327,11 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
             format!("flag needs an argument: {flag}{hint}")
         }
         ErrorKind::InvalidValue => {
-            let known = context(ContextKind::ValidValue);
-            let hint = near::hint(&value, known.split(' '));
+            let choices = context(ContextKind::ValidValue);
+            let hint = near::hint(&value, choices.split(' '));
             format!(
                 "invalid argument {value:?} for {flag:?}: it must be one of {}{hint}",
-                known.replace(' ', ", ")
+                choices.replace(' ', ", ")
             )
         }
         ErrorKind::ValueValidation => {
@@ -372,19 +372,20 @@ pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
 
 /// The commands that `word` may mean below `path`; others are given in full.
 pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
-    let table = arguments::shown();
+    let table = arguments::for_display();
     let lower = word.to_lowercase();
-    let here = path.iter().fold(&table, |here, part| {
-        here.find_subcommand(part).unwrap_or(here)
-    });
+    let mut parent = &table;
+    for part in path {
+        parent = parent.find_subcommand(part).unwrap_or(parent);
+    }
     let prefix = path
         .iter()
         .map(|part| format!("{part} "))
         .collect::<String>();
-    let whole = format!("{prefix}{lower}");
+    let full_name = format!("{prefix}{lower}");
     let exact = COMMANDS
         .iter()
-        .filter(|(other, _)| *other == whole)
+        .filter(|(other, _)| *other == full_name)
         .map(|(_, name)| (*name).to_owned());
     let elsewhere = visible(&table).flat_map(|group| {
         let same = visible(group).filter(|inner| inner.get_name() == lower);
@@ -392,10 +393,10 @@ pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
     });
     let known: Vec<_> = exact.chain(elsewhere).take(3).collect();
     if !known.is_empty() {
-        return asked(known);
+        return question(known);
     }
-    let near = near::near(word, visible(here).map(Command::get_name));
-    asked(near.into_iter().map(|name| format!("{prefix}{name}")))
+    let siblings = near::similar(word, visible(parent).map(Command::get_name));
+    question(siblings.into_iter().map(|name| format!("{prefix}{name}")))
 }
 
 /// An example of the missing argument.
@@ -429,11 +430,11 @@ fn similar_flag(flag: &str, path: &[String]) -> String {
         .iter()
         .filter(|(_, meant)| has_flag(&command, meant))
         .collect();
-    let known = longs
+    let candidates = longs
         .iter()
         .chain(others.iter().map(|(other, _)| other))
         .copied();
-    let meant: Vec<_> = near::near(&word, known)
+    let meant: Vec<_> = near::similar(&word, candidates)
         .into_iter()
         .map(|found| {
             let other = others.iter().find(|(other, _)| *other == found);
@@ -446,7 +447,7 @@ fn similar_flag(flag: &str, path: &[String]) -> String {
     if meant.is_empty() && NEEDLESS.contains(&&*word) {
         return UNASKED.into();
     }
-    asked(meant)
+    question(meant)
 }
 
 /// Whether a command has a flag that is named with or without a value.
@@ -470,7 +471,7 @@ fn similar_letter(flag: &str, path: &[String]) -> String {
         .map(|short| format!("-{short}"))
         .collect();
     if !other_case.is_empty() {
-        return asked(other_case);
+        return question(other_case);
     }
     if NEEDLESS.contains(&&*letter.to_string()) {
         return UNASKED.into();
@@ -478,7 +479,7 @@ fn similar_letter(flag: &str, path: &[String]) -> String {
     let meant = LETTERS
         .iter()
         .filter(|(other, flag)| *other == letter && has_flag(&command, flag));
-    asked(meant.map(|(_, flag)| format!("--{flag}")))
+    question(meant.map(|(_, flag)| format!("--{flag}")))
 }
 
 fn command_at(path: &[String]) -> Command {
@@ -498,16 +499,16 @@ fn meaning_of(word: &str, path: &[String]) -> String {
             .any(|arg| arg.get_long() == Some(name))
     };
     if has("wait") && parse_minutes(word).is_ok() {
-        return asked([format!("--wait={word}")]);
+        return question([format!("--wait={word}")]);
     }
     if word == "all" && has("all") {
-        return asked(["--all"]);
+        return question(["--all"]);
     }
     if path == ["plugin", "list"] {
-        return asked([format!("plugin show {word}")]);
+        return question([format!("plugin show {word}")]);
     }
     if has("mode") && focus::NAMES.contains(&word) {
-        return asked([format!("--mode {word}")]);
+        return question([format!("--mode {word}")]);
     }
     let definition = [".yaml", ".yml"]
         .iter()
@@ -515,7 +516,7 @@ fn meaning_of(word: &str, path: &[String]) -> String {
     if has("plugin")
         && (definition || builtin::names().any(|name| name == word) || Path::new(word).exists())
     {
-        return asked([format!("-p {word}")]);
+        return question([format!("-p {word}")]);
     }
     if matches!(command.get_name(), "status" | "logs" | "delete" | "wait") {
         return format!("; a namespace is named by `-n {word}`");
