@@ -14,7 +14,7 @@ use super::color::ColorChoice;
 use super::download::{TRANSFER, fetch, interrupted_transfer};
 use super::flag::{Filled as _, usage_error, within};
 use super::output::{self, ProgressForm};
-use super::verdict::{VerdictFlags, annotate, ending, error_after_verdict};
+use super::verdict::{Annotations, VerdictFlags, annotate, ending, error_after_verdict};
 use crate::deploy::Removal;
 use crate::pipeline;
 use crate::remote::service::Credentials;
@@ -27,7 +27,7 @@ use kube::Client;
 use model::layout;
 use model::status::Run;
 use model::timings::{self, Stopwatch};
-use model::verdict::Exit;
+use model::verdict::FailOn;
 use report::{self, Depth, OpenedArchive, Report, TextOutput, View, ViewMode};
 
 /// Maximum time to wait for a deletion.

@@ -14,6 +14,7 @@ use clap::builder::{PossibleValuesParser, Str, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::image::release;
+use base::Joined as _;
 use base::pattern;
 use model::verdict::Exit;
 

@@ -2,7 +2,7 @@
 //! file names on stdout.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 
@@ -10,10 +10,9 @@ use super::cluster::{ClusterFlags, CredentialsFlag, NamespaceFlag, RunAccess};
 use super::clusters::{self, ClustersFlags, Fleet, Printed};
 use super::download::{TRANSFER, fetch, interrupted_transfer, unpack};
 use super::flag::{Filled as _, examples};
-use super::output::{self, ProgressForm};
+use super::output;
 use crate::remote::{Retrieval, RetrievalError};
 use base::at::At as _;
-use base::stop::Stop;
 use base::sys;
 use model::names;
 

@@ -12,8 +12,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
 use super::arguments::{self, name};
-use super::flag::usage_error;
-use base::Joined as _;
+use super::flag::{shown_flags, usage_error, visible};
 use base::near::{self, question};
 use model::plugin::builtin;
 
