@@ -126,6 +126,8 @@ impl ClustersFlags {
 pub(super) enum Printed {
     /// What its process has printed, below its name.
     Text,
+    /// Each line as its process prints it.
+    Lines,
     /// The names of files, as its process has printed them, for scripts.
     FileNames,
     /// Rows of one table from the documents of its process.
@@ -141,8 +143,8 @@ pub(crate) struct Fleet<'a> {
     cluster: &'a ClusterFlags,
     /// The given flags that have no meaning for several clusters.
     refused: Vec<&'static str>,
-    /// Whether the user names a namespace for all.
-    names_namespace: bool,
+    /// Whether all have the same namespace, or each run has its own.
+    pub names_namespace: bool,
     pub progress: Option<ProgressForm>,
     /// Whether the process of a cluster reports events.
     pub has_events: bool,
@@ -434,6 +436,7 @@ impl Fleet<'_> {
             return;
         }
         match self.printed {
+            Printed::Lines => {}
             Printed::Documents(form) => show_documents(form, clusters),
             Printed::Status(form) => show_status(form, clusters),
             Printed::FileNames => show_texts(clusters, false),
@@ -507,6 +510,9 @@ impl Work<'_> {
         update(&mut |_| ());
         let ended = caught(|| {
             self.process(&self.root.join(folder), flags, &mut |line| {
+                if let Printed::Lines = self.fleet.printed {
+                    return output::data(line);
+                }
                 update(&mut |cluster| {
                     if !self.fleet.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);

@@ -114,7 +114,10 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
     };
-    let output = output::or_log(args.progress.output);
+    let output = match args.afterwards.is_shown_by_caller {
+        true => ProgressOutput::Quiet,
+        false => output::or_log(args.progress.output),
+    };
     let mut complete = status::Run::default();
     let ended = output::with_board(output, |board| {
         let watch = |status: &status::Run| {
@@ -152,14 +155,18 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         .map(|definition| definition.name().to_owned())
         .collect();
     // Without a cluster there is nothing to show about its health.
-    let code = report(
-        args.afterwards.verdict,
-        args.progress.output,
-        &outputs,
-        &ended.archive,
-        Some(&names),
-        true,
-    )?;
+    let code = if args.afterwards.is_shown_by_caller {
+        0
+    } else {
+        report(
+            args.afterwards.verdict,
+            args.progress.output,
+            &outputs,
+            &ended.archive,
+            Some(&names),
+            true,
+        )?
+    };
     prune(
         args.afterwards.keep,
         &out,
@@ -416,6 +423,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         product: _,
         delete,
         verdict: _,
+        is_shown_by_caller: _,
     } = afterwards;
     let BeforeRunFlags {
         dry_run,

@@ -29,6 +29,7 @@ mod usage;
 mod verdict;
 
 mod afterwards;
+mod answers;
 mod certify;
 mod clusters;
 mod completion;
@@ -36,6 +37,7 @@ mod containers;
 mod delete;
 mod doctor;
 mod e2e;
+mod each;
 #[cfg(target_os = "linux")]
 mod gather;
 mod gather_flags;
@@ -190,6 +192,7 @@ fn dispatch(arguments: Arguments) -> Result<u8> {
         Subcommand::Aggregator(args) => return containers::aggregator(&args),
         Subcommand::Certify(args) => return certify::run(&args),
         Subcommand::Doctor(args) => return doctor::dispatch(*args, level),
+        Subcommand::Each(args) => return each::dispatch(&args, level),
         Subcommand::Results(args) => return results::run(&args),
         Subcommand::Retrieve(args) => return retrieve::dispatch(args),
         Subcommand::Run(args) => return run::dispatch(*args, level),

@@ -30,7 +30,9 @@ use model::plugin::{self, Definition, RESERVED, builtin};
 use model::{config, layout};
 use rights::is_original;
 
-pub(crate) use apply::{Refused, apply, from_yaml, makes_namespace, remedy, run_namespace};
+pub(crate) use apply::{
+    Refused, apply, from_yaml, makes_namespace, remedy, run_namespace, without_leftovers,
+};
 pub(crate) use bindings::foreign_bindings;
 pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
@@ -215,7 +217,7 @@ impl Plan {
                 .iter_mut()
                 .for_each(|plugin| relocate(plugin, registry));
         }
-        for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
+        for container in plugins.iter_mut().flat_map(Definition::all_containers_mut) {
             if container["image"] == names::OWN_IMAGE {
                 container["image"] = json!(self.run.worker_image);
             }

@@ -3,7 +3,8 @@
 //! The original has one account, for the aggregator and every plugin alike. A plugin that declares
 //! permissions has its own account; one that declares none keeps the original's. A hardened
 //! aggregator has an account with only the verbs that it uses.
-//! `delete` finds all of them by names and labels.
+//! `delete` finds all of them by names and labels. Those of a run that removes itself belong to its
+//! namespace, so that the cluster deletes them with it.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -16,6 +17,8 @@ use model::plugin::{Definition, Permissions};
 use oci::Reference;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// The uid of an owner that is created with its object; until then, the server accepts any.
+pub(super) const UID_OF_NEW_OWNER: &str = "new";
 /// The original's verbs of a reader.
 const READ: [&str; 3] = ["get", "list", "watch"];
 /// Kubernetes' kinds that can be read by name: without subresources, since a `get` of `pods/exec`,
@@ -199,6 +202,11 @@ impl<'a> RunAccounts<'a> {
         notes
     }
 
+    /// Whether the aggregator deletes the namespace, and with it all that the run has created.
+    fn removes_itself(&self) -> bool {
+        self.makes_namespace() && self.run.remove_after_seconds > 0
+    }
+
     /// Whether the run creates its namespace.
     pub(super) fn makes_namespace(&self) -> bool {
         self.level == Level::ClusterAdmin
@@ -339,6 +347,11 @@ impl<'a> RunAccounts<'a> {
                 cluster.push(rule("", "nodes", &READ));
             }
             cluster.push(rule("authentication.k8s.io", "tokenreviews", &["create"]));
+            if self.removes_itself() {
+                let mut rule = rule("", "namespaces", &["delete"]);
+                rule["resourceNames"] = json!([self.run.namespace]);
+                cluster.push(rule);
+            }
             if self.queries_kubelets() {
                 cluster.push(rule("", "nodes/proxy", &["get"]));
             }
@@ -405,6 +418,11 @@ impl<'a> RunAccounts<'a> {
                 json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
             if kind == "Role" {
                 metadata["namespace"] = json!(namespace);
+            } else if self.removes_itself() {
+                metadata["ownerReferences"] = json!([{
+                    "apiVersion": "v1", "kind": "Namespace", "name": namespace,
+                    "uid": UID_OF_NEW_OWNER,
+                }]);
             }
             objects.push(json!({
                 "apiVersion": version,
@@ -709,6 +727,46 @@ mod tests {
             assert!(allow(&own, "watch", "", "pods") && allow(&own, "get", "", "configmaps"));
             assert!(!allow(&own, "list", "", "secrets") && !allow(&own, "list", "", "services"));
         }
+    }
+
+    #[test]
+    fn run_that_removes_itself_may_delete_its_namespace_alone() {
+        let roles = |seconds: u64, level: &str| {
+            let run = config::Run {
+                resources: Some(Vec::new()),
+                remove_after_seconds: seconds,
+                aggregator_permissions: level.into(),
+                ..config::Run::standard()
+            };
+            let plan = Plan {
+                run,
+                harden: true,
+                ..Plan::default()
+            };
+            RunAccounts::new(&plan, &[]).unwrap().roles()
+        };
+        let made = roles(1, "clusterAdmin");
+        let of_cluster: Vec<_> = made
+            .iter()
+            .filter(|object| object["kind"].as_str().unwrap().starts_with("Cluster"))
+            .collect();
+        assert_eq!(of_cluster.len(), 2);
+        for object in &of_cluster {
+            let owner = &object["metadata"]["ownerReferences"][0];
+            assert_eq!(owner["name"], "sonobuoy", "{object}");
+        }
+        let rule = json!({
+            "apiGroups": [""], "resources": ["namespaces"], "verbs": ["delete"],
+            "resourceNames": ["sonobuoy"],
+        });
+        let has_rule = |roles: &[Value]| {
+            let rules = roles.iter().flat_map(|role| role["rules"].as_array());
+            rules.flatten().any(|other| *other == rule)
+        };
+        assert!(has_rule(&made));
+        assert!(!has_rule(&roles(0, "clusterAdmin")));
+        // Its namespace was there before.
+        assert!(!has_rule(&roles(1, "clusterRead")));
     }
 
     #[test]

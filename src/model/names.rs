@@ -10,6 +10,8 @@ use base::json::json;
 
 /// The default namespace of a run, the name of its aggregator's pod, and the label of its objects.
 pub const SONOBUOY: &str = "sonobuoy";
+/// The plugin of `sonobuoy each`.
+pub const EACH: &str = "each";
 /// The container of the aggregator.
 pub const AGGREGATOR_CONTAINER: &str = "kube-sonobuoy";
 /// Its service.

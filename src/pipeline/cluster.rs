@@ -26,7 +26,7 @@ use base::at::At as _;
 use base::json::json;
 use base::proxy::authority;
 use base::stop::Stop;
-use base::{logger, sys, temp};
+use base::{clock, logger, sys, temp};
 use http::Server;
 use kube::{self, Object as _, Resource};
 use model::names::{self, AGGREGATOR_SELECTORS};
@@ -37,7 +37,7 @@ use model::{config, layout, status};
 use run::aggregator::Aggregator;
 use run::backplane::Authority;
 use run::driver::Driver as _;
-use run::driver::cluster::ClusterDriver;
+use run::driver::cluster::{ClusterDriver, remove_namespace};
 use run::driver::roster::Roster;
 use run::query::{self, Query, Redactor};
 
@@ -591,6 +591,7 @@ pub(crate) fn aggregate(
 
 /// Runs everything, and stays afterwards if requested; returns whether all went well.
 fn run_and_block(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool> {
+    let removal = OwnRemoval::of(&run);
     let outcome = run.run(stop);
     if stop.stopped() {
         if let Err(error) = outcome {
@@ -599,12 +600,48 @@ fn run_and_block(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool
         return Ok(false);
     }
     let is_clean = outcome?;
-    if no_exit {
-        log::info!("no-exit was specified, sonobuoy is now blocking");
-        stop.wait_forever();
-        return Ok(true);
+    if !no_exit {
+        return Ok(is_clean);
     }
-    Ok(is_clean)
+    log::info!("no-exit was specified, sonobuoy is now blocking");
+    if let Some(removal) = removal {
+        removal.remove_when_due(stop);
+    }
+    stop.wait_forever();
+    Ok(true)
+}
+
+/// The removal of a run by its aggregator, in case nothing else removes it.
+struct OwnRemoval {
+    client: kube::Client,
+    namespace: String,
+    delay: Duration,
+}
+
+impl OwnRemoval {
+    /// The removal that the settings of a run ask for.
+    fn of(run: &ClusterRun<'_>) -> Option<Self> {
+        let delay = Duration::from_secs(run.config.remove_after_seconds);
+        (!delay.is_zero()).then(|| Self {
+            client: run.client.clone(),
+            namespace: run.config.namespace.clone(),
+            delay,
+        })
+    }
+
+    /// Waits, then deletes the namespace of the run, and this pod with it.
+    fn remove_when_due(&self, stop: &Stop) {
+        let namespace = &self.namespace;
+        log::info!(
+            "the namespace `{namespace}` is deleted in {}",
+            clock::duration(self.delay)
+        );
+        if !stop.wait(self.delay)
+            && let Err(error) = remove_namespace(&self.client, namespace)
+        {
+            log::error!("cannot delete the namespace `{namespace}`: {error}");
+        }
+    }
 }
 
 /// The second server, if the run has one. If it fails, the run continues: its status is available

@@ -19,7 +19,7 @@ use base::clock::{self, passed};
 use base::json::json;
 use base::stop::Stop;
 use client::protocol::{Finding, ResultId};
-use kube::{self, Object as _, Obstacle, Request, Resource, Stage};
+use kube::{self, Object as _, Obstacle, Request, Resource, Selector, Stage};
 use model::config;
 use model::nodes::{Choice, Order, zone};
 use model::plugin::{Definition, DriverKind, default_spec};
@@ -262,6 +262,19 @@ impl ClusterDriver<'_> {
         }
         true
     }
+}
+
+/// Deletes a namespace that was made for a run, with all that is in it or belongs to it; the
+/// cluster completes that by itself. Its pods are deleted at once: one on a node that does not
+/// respond would keep the namespace as long.
+pub fn remove_namespace(client: &kube::Client, namespace: &str) -> Result<(), kube::Error> {
+    match client.delete(&Resource::NAMESPACES, "", namespace) {
+        // It is being deleted.
+        Err(error) if error.is_conflict() => {}
+        deleted => deleted?,
+    }
+    let pods = Request::delete_collection(&Resource::PODS, namespace, &Selector::all());
+    client.send(&pods.grace_period(Duration::ZERO)).map(drop)
 }
 
 /// Time for the pods of a plugin to end after the run: what its definition asks for.
