@@ -19,14 +19,17 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{AfterwardsFlags, ColorChoice, OutputFiles, ending, error_after_verdict};
+use super::afterwards::{AfterwardsFlags, OutputFiles};
 use super::cluster::{self, ClusterFlags, RunAccess};
+use super::color::ColorChoice;
 use super::flag::{interrupted, invalid, usage_error, within};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::results::{self, Part};
 use super::run_flags::RunFlags;
-use super::status::{run_head, run_row};
-use crate::progress_view::{Board, ProgressOutput, Scene, Task, Trouble, Unit, report_event};
+use super::verdict::{ending, error_after_verdict};
+use crate::progress_view::{
+    About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
+};
 use base::at::At as _;
 use base::json::{self, json};
 use base::stop::{Stop, caught};
@@ -373,6 +376,24 @@ impl Cluster {
         };
         run_row(&self.name, &run)
     }
+}
+
+/// The columns of [`run_row`].
+pub(super) fn run_head(place: &str) -> [&str; 5] {
+    [place, "status", "results", "failed", "message"]
+}
+
+/// A run as a row among others.
+pub(super) fn run_row(place: &str, run: &Run) -> [String; 5] {
+    let task = of_run(run, &About::default()).as_task(place);
+    let message = run.message.as_ref().or(run.error.as_ref());
+    [
+        place.to_owned(),
+        run.status.clone(),
+        format!("{}/{}", task.done, task.total),
+        task.failed.to_string(),
+        message.cloned().unwrap_or_default(),
+    ]
 }
 
 /// The work in all clusters.

@@ -3,10 +3,9 @@
 
 use anyhow::{Context as _, Result};
 
-use super::flag::{Filled as _, words};
+use super::flag::{Filled as _, examples, words};
 use super::generate::{PluginType, example};
 use super::output::{self, TableFormFlag};
-use super::usage::examples;
 use base::visible;
 use kube::Object as _;
 use model::config;

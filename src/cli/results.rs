@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use super::afterwards::{ColorChoice, VerdictFlags, annotate, ending};
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
-use super::flag::{Filled as _, usage_error, words};
-use super::retrieve::{fetch, interrupted_transfer, unpack};
-use super::usage::examples;
+use super::color::ColorChoice;
+use super::download::{fetch, interrupted_transfer, unpack};
+use super::flag::{Filled as _, examples, usage_error, words};
+use super::verdict::{VerdictFlags, annotate, ending};
 use super::{containers, output};
 use crate::remote::{Retrieval, seal};
 use base::at::At as _;

@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use anyhow::{Result, bail};
 
 use super::cluster::{ClusterFlags, CredentialsFlag, NamespaceFlag, RunAccess};
-use super::clusters::{self, ClustersFlags, Fleet, Printed};
-use super::flag::{Filled as _, interrupted, usage_error};
+use super::clusters::{self, ClustersFlags, Fleet, Printed, run_head, run_row};
+use super::flag::{Filled as _, examples, interrupted, usage_error};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::run_flags::EstimateFlag;
 use super::run_plan;
-use super::usage::examples;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
 use crate::remote::state::{self, RunState, StatusSource};
 use crate::remote::whole_status;
@@ -258,24 +257,6 @@ fn list_runs(cluster: &ClusterFlags, form: Option<TableForm>) -> Result<u8> {
         output::table(head, &rows, false)
     }));
     Ok(0)
-}
-
-/// The columns of [`run_row`].
-pub(super) fn run_head(place: &str) -> [&str; 5] {
-    [place, "status", "results", "failed", "message"]
-}
-
-/// A run as a row among others.
-pub(super) fn run_row(place: &str, run: &Run) -> [String; 5] {
-    let task = progress_view::of_run(run, &About::default()).as_task(place);
-    let message = run.message.as_ref().or(run.error.as_ref());
-    [
-        place.to_owned(),
-        run.status.clone(),
-        format!("{}/{}", task.done, task.total),
-        task.failed.to_string(),
-        message.cloned().unwrap_or_default(),
-    ]
 }
 
 /// The state in a form of `-o`, by default the table and sentences of the original.
