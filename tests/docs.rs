@@ -288,12 +288,20 @@ fn words(call: &str) -> Vec<String> {
     words
 }
 
+/// The call with `--help`, before the words of another program.
+fn asking_for_help(call: &str) -> Sonobuoy {
+    let mut words = words(call);
+    let end = words.iter().position(|word| word == "--");
+    words.insert(end.unwrap_or(words.len()), "--help".to_owned());
+    Sonobuoy::with(words)
+}
+
 #[test]
 fn documented_command_lines_parse() {
     let mut seen = 0;
     for (path, page) in pages() {
         for call in calls(&page) {
-            let done = Sonobuoy::with(words(&call)).arg("--help").run_any();
+            let done = asking_for_help(&call).run_any();
             assert!(
                 done.stdout.contains("Usage:"),
                 "{}: `sonobuoy {call}`",
@@ -557,7 +565,7 @@ fn man_page_command_lines_parse() {
             .flat_map(str::lines)
             .filter_map(|line| line.strip_prefix("  sonobuoy "));
         for call in calls {
-            let done = Sonobuoy::with(words(call)).arg("--help").run_any();
+            let done = asking_for_help(call).run_any();
             assert!(done.stdout.contains("Usage:"), "{name}: `sonobuoy {call}`");
             seen += 1;
         }

@@ -36,6 +36,8 @@ mod diff;
 mod docs;
 #[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
+mod each;
 mod export;
 mod families;
 #[cfg(unix)]

@@ -6,10 +6,9 @@ use anyhow::Result;
 
 use super::cluster::{self, ClusterFlags, NamespaceFlag};
 use super::clusters::{self, ClustersFlags, Fleet};
-use super::flag::parse_minutes;
+use super::flag::{examples, parse_minutes};
 use super::output;
 use super::run_flags::{RbacMode, WaitOutput};
-use super::usage::examples;
 use crate::deploy::Removal;
 
 /// Remove a run from the cluster
@@ -86,11 +85,11 @@ pub(super) fn run(args: &DeleteArgs) -> Result<()> {
         all: args.all,
         dry_run: args.dry_run,
     };
-    let left = removal.issue(&client)?;
+    let remaining = removal.issue(&client)?;
     if args.wait.is_zero() || args.dry_run {
         return Ok(());
     }
-    left.wait(&client, args.wait, &mut |state| {
+    remaining.wait(&client, args.wait, &mut |state| {
         // The original prints it to standard output.
         if args.wait_output == WaitOutput::Progress {
             output::print(&format!("\n{state}\n"));

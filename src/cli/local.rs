@@ -15,8 +15,9 @@ use super::afterwards::{
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
+use super::load::LoadFlags;
 use super::output::{self, INTERRUPTED};
-use super::run::{BeforeRunFlags, DryRun, LoadFlags, RunArgs};
+use super::run_args::{BeforeRunFlags, DryRun, RunArgs};
 use super::run_flags::{
     DNS_NAMESPACE, DNS_POD_LABELS, E2eFlags, Harden, ImageFlags, NodeFlags, PluginFlags,
     PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,
@@ -79,7 +80,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
-    let asked = stop.clone();
+    let handler_stop = stop.clone();
     let mut first: Option<Instant> = None;
     output::on_signal(
         &[Signal::Hangup, Signal::Interrupt, Signal::Terminate],
@@ -96,7 +97,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
                 "interrupted: stopping the plugins and packing what has arrived; interrupt again \
                  to exit at once, without an archive"
             );
-            asked.stop_because("it was interrupted");
+            handler_stop.stop_because("it was interrupted");
         },
     )?;
     let about = About {
@@ -113,7 +114,10 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
     };
-    let output = output::or_log(args.progress.output);
+    let output = match args.afterwards.is_shown_by_caller {
+        true => ProgressOutput::Quiet,
+        false => output::or_log(args.progress.output),
+    };
     let mut complete = status::Run::default();
     let ended = output::with_board(output, |board| {
         let watch = |status: &status::Run| {
@@ -129,9 +133,9 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         };
         local.run(watch, &stop)
     })?;
-    let kept = Authorities::of_user()
+    let stored = Authorities::of_user()
         .and_then(|authorities| authorities.keep(&uuid, &ended.authority, "a run on this machine"));
-    if let Err(error) = kept {
+    if let Err(error) = stored {
         log::warn!(
             "the archive's seal can be checked only where its authority is known: {error:#}"
         );
@@ -151,14 +155,18 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         .map(|definition| definition.name().to_owned())
         .collect();
     // Without a cluster there is nothing to show about its health.
-    let code = report(
-        args.afterwards.verdict,
-        args.progress.output,
-        &outputs,
-        &ended.archive,
-        Some(&names),
-        true,
-    )?;
+    let code = if args.afterwards.is_shown_by_caller {
+        0
+    } else {
+        report(
+            args.afterwards.verdict,
+            args.progress.output,
+            &outputs,
+            &ended.archive,
+            Some(&names),
+            true,
+        )?
+    };
     prune(
         args.afterwards.keep,
         &out,
@@ -415,6 +423,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         product: _,
         delete,
         verdict: _,
+        is_shown_by_caller: _,
     } = afterwards;
     let BeforeRunFlags {
         dry_run,

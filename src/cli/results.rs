@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{ColorChoice, VerdictFlags, annotate, ending};
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
-use super::flag::{Filled as _, usage_error, words};
-use super::retrieve::{fetch, interrupted_transfer, unpack};
-use super::usage::examples;
+use super::color::ColorChoice;
+use super::download::{fetch, interrupted_transfer, unpack};
+use super::flag::{Filled as _, examples, usage_error, words};
+use super::verdict::{VerdictFlags, annotate, ending};
 use super::{containers, output};
 use crate::remote::{Retrieval, seal};
 use base::{near, temp};
@@ -226,7 +226,7 @@ pub(crate) fn run(args: &ResultsArgs) -> Result<u8> {
     check_names(&args.archives)?;
     if let Some(word) = args.archives.first()
         && !Path::new(word).exists()
-        && !near::near(word, ["diff"]).is_empty()
+        && !near::similar(word, ["diff"]).is_empty()
     {
         return Err(usage_error(format!(
             "archive `{word}` does not exist; did you mean `results diff`?"
@@ -353,7 +353,7 @@ fn show(args: &ResultsArgs, name: &str, out: &mut impl Write) -> Result<Option<E
         write_facts(
             &OpenedArchive::open(name, None, depth)?.facts.only(plugin),
             facts_format(format)?,
-            args.color.color.look(),
+            args.color.color.resolve(),
             out,
         )?;
         return Ok(None);
@@ -409,7 +409,7 @@ fn show(args: &ResultsArgs, name: &str, out: &mut impl Write) -> Result<Option<E
                 report.archive = "--from-cluster";
             }
             TextOutput {
-                look: args.color.color.look(),
+                look: args.color.color.resolve(),
                 out,
             }
             .report(&report)?;
@@ -525,7 +525,7 @@ fn many(args: &ResultsArgs, archives: &[&str]) -> Result<Option<Exit>> {
     match args.format {
         ResultsFormat::Json => writeln!(out, "{:#}", many.json())?,
         ResultsFormat::Text => many.write_text(&mut TextOutput {
-            look: args.color.color.look(),
+            look: args.color.color.resolve(),
             out: &mut out,
         })?,
         ResultsFormat::OpenMetrics => out.write_all(many.metrics().as_bytes())?,
@@ -581,7 +581,7 @@ fn diff(args: &DiffArgs) -> Result<u8> {
         DiffFormat::Text => {
             if tests || diff.objects.is_none() {
                 diff.write_text(&mut TextOutput {
-                    look: args.color.color.look(),
+                    look: args.color.color.resolve(),
                     out: &mut out,
                 })?;
             }
@@ -611,8 +611,8 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<()> {
     let digest_only = args.digest_only;
     let checked = seal::check_file(archive, args.authority.filled().map(Path::new), digest_only)?;
     let statement = &checked.statement;
-    let own = archive.file_name().unwrap_or_default().to_string_lossy();
-    let renamed = if own == statement.name {
+    let file_name = archive.file_name().unwrap_or_default().to_string_lossy();
+    let renamed = if file_name == statement.name {
         String::new()
     } else {
         format!(", sealed as `{}`", statement.name)
@@ -621,18 +621,18 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<()> {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
         let origin = authority.origin();
         output::line(format!(
-            "{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}; authority \
-             {origin}"
+            "{file_name}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}; \
+             authority {origin}"
         ));
     } else {
         ensure!(
             digest_only,
-            "`{own}` has the size and SHA-256 that its seal states, but who sealed it is unknown: \
+            "`{file_name}` has the size and SHA-256 that its seal states, but who sealed it is unknown: \
              the certificate of the authority of run {} is not kept here; name the file that has \
              it with `--authority`, or accept the digest alone with `--digest-only`",
             statement.run
         );
-        output::line(format!("{own}{renamed}: digest OK, seal not checked"));
+        output::line(format!("{file_name}{renamed}: digest OK, seal not checked"));
     }
     Ok(())
 }
