@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use super::file::read_text;
-use super::flag::{Filled as _, usage_error};
+use super::flag::{Filled as _, examples, usage_error};
 use super::run_plan::read_tests;
-use super::usage::examples;
 use super::{output, results};
 use crate::image::kit::Kit;
 use crate::remote::seal;
@@ -205,7 +204,7 @@ fn check_seal(archive: &str) -> Result<()> {
         if checked.authority.is_none() {
             checked.log();
         }
-    } else {
+    } else if archive.exists() {
         log::warn!(
             "`{}` was not checked: it has no seal beside it",
             archive.display()

@@ -15,14 +15,15 @@ use super::afterwards::{
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
+use super::load::LoadFlags;
 use super::output::{self, INTERRUPTED};
-use super::run::{BeforeRunFlags, DryRun, LoadFlags, RunArgs};
+use super::run_args::{BeforeRunFlags, DryRun, RunArgs};
 use super::run_flags::{
     DNS_NAMESPACE, DNS_POD_LABELS, E2eFlags, Harden, ImageFlags, NodeFlags, PluginFlags,
     PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,
 };
 use super::run_plan::RunRequest;
-use super::wait::{DAY, verdict};
+use super::wait::{DAY, report_end, verdict};
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
@@ -153,6 +154,9 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let names: Vec<_> = wholes
         .map(|definition| definition.name().to_owned())
         .collect();
+    if !stop.stopped() {
+        report_end(&complete);
+    }
     // Without a cluster there is nothing to show about its health.
     let code = if args.afterwards.is_shown_by_caller {
         0

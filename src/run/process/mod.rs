@@ -28,7 +28,7 @@ use serde::Deserialize;
 use base::archive::Dropped;
 use base::at::{At as _, entries};
 use base::json::json;
-use base::{Joined as _, clock};
+use base::{Joined as _, clock, visible};
 use ending::SuiteEnd;
 use merge::AttemptIndex;
 use model::item::read::{self, Writer};
@@ -616,7 +616,7 @@ impl TreeBuilder<'_> {
                         status: FAILED.into(),
                         ..item
                     }
-                    .with_meta("error", &error.to_string()),
+                    .with_meta("error", &visible::without_codes(&error.to_string())),
                 };
                 return self.tree.item(&item);
             }
@@ -628,8 +628,9 @@ impl TreeBuilder<'_> {
             self.unreadable += 1;
             if self.unreadable <= MAX_LOGGED_ERRORS {
                 log::warn!(
-                    "cannot read the result `{}`: {reason}",
-                    self.files.dir.join(path).display()
+                    "cannot read the result `{}` of plugin `{}`: {reason}",
+                    path.display(),
+                    self.rules.name
                 );
             }
             self.tree.item(
