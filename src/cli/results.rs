@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
 use super::color::ColorChoice;
-use super::download::{fetch, interrupted_transfer, unpack};
 use super::flag::{Filled as _, examples, usage_error, words};
+use super::transfer::{fetch, interrupted_transfer, unpack};
 use super::verdict::{VerdictFlags, annotate, ending};
 use super::{containers, output};
 use crate::remote::{Retrieval, seal};
