@@ -56,6 +56,7 @@ mod load;
 mod local;
 #[path = "../scripts/man.rs"]
 mod man;
+mod marks;
 #[cfg(unix)]
 mod mistakes;
 mod nightly;

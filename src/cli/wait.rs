@@ -29,7 +29,7 @@ use base::{clock, sys};
 use kube::Resource;
 use model::status::Run;
 use model::timings::Stopwatch;
-use model::verdict::RunEnd;
+use model::verdict::{RunEnd, code_after_error};
 
 /// The timeout of a bare `--wait`.
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -307,6 +307,10 @@ pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
     let end = RunEnd::of(run);
     if end == RunEnd::Nothing {
         log::error!("no plugin has delivered a result");
+    }
+    if let Some(reason) = &run.not_marked {
+        log::warn!("{reason}");
+        return end.exit_code(code_after_error(code));
     }
     end.exit_code(code)
 }

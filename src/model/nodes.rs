@@ -128,6 +128,61 @@ pub struct Choice {
     pub max_parallel: Option<Parallel>,
 }
 
+/// The conditions of a node that Kubernetes itself writes and acts on.
+const CONDITIONS_OF_KUBERNETES: [&str; 5] = [
+    "Ready",
+    "MemoryPressure",
+    "DiskPressure",
+    "PIDPressure",
+    "NetworkUnavailable",
+];
+/// Maximum lengths of the two parts of a condition's type: a domain and a name.
+const MAX_DOMAIN_BYTES: usize = 253;
+const MAX_CONDITION_NAME_BYTES: usize = 63;
+
+/// Checks the type of a condition that is to tell the verdict of a node: a qualified name, as the
+/// API requires of conditions, and none of Kubernetes' own. The reason continues a sentence.
+pub fn check_condition(text: &str) -> Result<(), String> {
+    if CONDITIONS_OF_KUBERNETES.contains(&text) {
+        return Err(format!(
+            "is `{text}`, a condition that Kubernetes itself writes; choose another name, such as \
+             example.com/DiskChecked"
+        ));
+    }
+    let (domain, name) = match text.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, text),
+    };
+    if domain.is_none_or(is_domain) && is_condition_name(name) {
+        return Ok(());
+    }
+    Err(format!(
+        "is `{text}`, which is not the type of a condition; write a name of at most 63 letters, \
+         digits, `-`, `_` and `.`, optionally after a domain and `/`, such as \
+         example.com/DiskChecked"
+    ))
+}
+
+/// Whether a text is a DNS subdomain.
+fn is_domain(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.bytes().all(|byte| fits(byte) || byte == b'-')
+            && part.bytes().next().is_some_and(fits)
+            && part.bytes().last().is_some_and(fits)
+    };
+    text.len() <= MAX_DOMAIN_BYTES && text.split('.').all(is_part)
+}
+
+fn is_condition_name(text: &str) -> bool {
+    let is_at_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= MAX_CONDITION_NAME_BYTES
+        && text.bytes().all(fits)
+        && is_at_end(text.bytes().next())
+        && is_at_end(text.bytes().last())
+}
+
 /// What to do with nodes that join during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -353,6 +408,45 @@ mod tests {
             (named("a, b,"), named("zone=a,b"), named("!gpu")),
             ("a+b".into(), String::new(), String::new())
         );
+    }
+
+    #[test]
+    fn types_of_conditions_are_qualified_names_of_others() {
+        let longest = format!("{}.com/{}", "a.".repeat(124) + "b", "N".repeat(63));
+        for text in [
+            "DiskChecked",
+            "example.com/DiskChecked",
+            "x-1.example.com/gpu.v2_ok",
+            "a/b",
+            &longest,
+        ] {
+            assert_eq!(check_condition(text), Ok(()), "{text}");
+        }
+        for text in [
+            "",
+            "/x",
+            "x/",
+            "a/b/c",
+            "Example.com/x",
+            "-a.com/x",
+            "a..com/x",
+            "a.com/-x",
+            "a.com/x_",
+            "with space",
+            "ä",
+            &format!("x{longest}"),
+            &"N".repeat(64),
+        ] {
+            let reason = check_condition(text).unwrap_err();
+            assert!(
+                reason.contains("is not the type of a condition"),
+                "{reason}"
+            );
+        }
+        for text in CONDITIONS_OF_KUBERNETES {
+            let reason = check_condition(text).unwrap_err();
+            assert!(reason.contains("Kubernetes itself writes"), "{reason}");
+        }
     }
 
     #[test]

@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::conduct;
 use super::context::{ClusterRun, RunContext, uid};
+use super::marks::{self, NodeMarker};
 use super::publisher::StatusPublisher;
 use super::status_service::StatusService;
 use super::{pack, retry, review, upload};
@@ -228,34 +229,6 @@ impl ClusterRun<'_> {
         let redactor = redactor.as_ref();
         let mut is_recorded = false;
         let mut stopwatch = Stopwatch::start();
-        let finish = || {
-            if stop.stopped() {
-                bail!("the run was interrupted; it resumes when this container is started again");
-            }
-            let timed_out = aggregator
-                .status()
-                .plugins
-                .iter()
-                .flatten()
-                .any(|entry| entry.timed_out);
-            stopwatch.end_plugins(aggregator.store.lock().milestones);
-            let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
-            stopwatch.end(timings::SNAPSHOT);
-            for plugin in context.to_remove() {
-                if let Err(error) = driver.remove(plugin) {
-                    log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
-                }
-            }
-            let measured = stopwatch.timings(kube::sent_requests());
-            pack::write_json(&run_dir.join(layout::TIMINGS), &json!(measured))?;
-            let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
-            stopwatch.end(timings::ARCHIVE);
-            let measured = stopwatch.timings(kube::sent_requests());
-            aggregator.store.lock().timings = Some(measured);
-            is_recorded = self.record_end(publisher, pod, &aggregator.last_status(&archive));
-            log::info!("Results available at {}", path.display());
-            Ok((path, archive, errors + failed))
-        };
         // A container being stopped could not send it any more, and the next one has more to
         // report.
         let publish = |status: &status::Run| {
@@ -265,7 +238,44 @@ impl ClusterRun<'_> {
                 publisher.publish(status)
             }
         };
-        let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
+        let marker = NodeMarker::new(&self.config, &self.client);
+        let run = |finish_marks: &mut dyn FnMut() -> Option<String>| {
+            let finish = || {
+                if stop.stopped() {
+                    bail!(
+                        "the run was interrupted; it resumes when this container is started again"
+                    );
+                }
+                let timed_out = aggregator
+                    .status()
+                    .plugins
+                    .iter()
+                    .flatten()
+                    .any(|entry| entry.timed_out);
+                stopwatch.end_plugins(aggregator.store.lock().milestones);
+                let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
+                stopwatch.end(timings::SNAPSHOT);
+                for plugin in context.to_remove() {
+                    if let Err(error) = driver.remove(plugin) {
+                        log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
+                    }
+                }
+                let measured = stopwatch.timings(kube::sent_requests());
+                pack::write_json(&run_dir.join(layout::TIMINGS), &json!(measured))?;
+                let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
+                stopwatch.end(timings::ARCHIVE);
+                let measured = stopwatch.timings(kube::sent_requests());
+                aggregator.store.lock().timings = Some(measured);
+                let not_marked = finish_marks().inspect(|reason| log::warn!("{reason}"));
+                let errors = errors + usize::from(not_marked.is_some());
+                aggregator.store.lock().not_marked = not_marked;
+                is_recorded = self.record_end(publisher, pod, &aggregator.last_status(&archive));
+                log::info!("Results available at {}", path.display());
+                Ok((path, archive, errors + failed))
+            };
+            conduct::run(&server, &driver, &context, publish, finish, stop)
+        };
+        let (archive, errors) = marks::beside(marker, &context, stop, run)?;
         if is_recorded {
             self.remove_run(&self.config.uuid);
         }

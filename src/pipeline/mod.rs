@@ -8,6 +8,7 @@ mod cluster;
 mod conduct;
 mod context;
 mod local;
+mod marks;
 mod pack;
 mod partial;
 mod publisher;

@@ -136,6 +136,12 @@ pub struct Run {
     /// The nodes of plugins with the driver Nodes.
     #[serde(skip_serializing_if = "is_default")]
     pub nodes: Choice,
+    /// The condition of each Node that tells the verdict of the plugins that ran there.
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "read::condition"
+    )]
+    pub mark_nodes: String,
     /// The interrupted run whose remaining tests this one runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resumes: String,
