@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{AfterwardsFlags, OutputFiles, check_upload, prune, report};
+use super::afterwards::{AfterwardsFlags, Reporter, check_upload, prune};
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
@@ -81,7 +81,8 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     })?;
 
     let out = local.out.clone();
-    let outputs = OutputFiles::open(&args.afterwards, args.run.images.kit.filled())?;
+    let kit = args.run.images.kit.filled();
+    let reporter = Reporter::open(&args.afterwards, args.progress.output, kit)?;
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
@@ -157,14 +158,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         .map(|definition| definition.name().to_owned())
         .collect();
     // Without a cluster there is nothing to show about its health.
-    let code = report(
-        args.afterwards.verdict,
-        args.progress.output,
-        &outputs,
-        &ended.archive,
-        Some(&names),
-        true,
-    )?;
+    let code = reporter.report(&ended.archive, Some(&names), true)?;
     prune(
         args.afterwards.keep,
         &out,
@@ -419,6 +413,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         upload: _,
         junit: _,
         html: _,
+        baseline: _,
         certify: _,
         product: _,
         delete,

@@ -26,6 +26,7 @@ mod usage;
 mod afterwards;
 mod certify;
 mod clusters;
+mod comparison;
 mod completion;
 mod containers;
 mod delete;

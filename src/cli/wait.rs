@@ -102,6 +102,7 @@ impl WaitArgs {
         )?;
         fleet.refuse_streams(&flags.run);
         fleet.refuse("--certify", self.afterwards.certify.is_some());
+        fleet.refuse("--baseline", self.afterwards.baseline.is_some());
         fleet.progress = self.progress.output;
         fleet.has_events = true;
         let retrieve = self.afterwards.retrieve.filled();
