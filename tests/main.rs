@@ -13,6 +13,8 @@
 mod aggregator;
 mod attack;
 #[cfg(unix)]
+mod baseline;
+#[cfg(unix)]
 mod board;
 mod certify;
 mod channel;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::run::{cluster, created};
 use crate::support::Sonobuoy;
 use crate::support::api_server::ApiServer;
-use crate::support::cluster::{Cluster, Worker, untouched};
+use crate::support::cluster::{Cluster, Worker, namespace, untouched};
 
 const CONDITION: &str = "example.com/DiskChecked";
 const LONG_AGO: &str = "2020-01-01T00:00:00Z";
@@ -206,7 +206,10 @@ fn start(config: &str, words: &str) -> Sonobuoy {
 fn marks_cost_the_aggregator_one_rule() {
     let rules = |words: &str| {
         let (api, _folder, config) = cluster();
-        start(&config, words).run_any();
+        // Not every level of permissions includes its creation.
+        namespace(&api);
+        let words = format!("{words} --skip-preflight=existingnamespace");
+        start(&config, &words).run_any();
         let role =
             api.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/sonobuoy-aggregator-sonobuoy");
         role.unwrap()["rules"].as_array().unwrap().clone()

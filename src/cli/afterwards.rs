@@ -524,8 +524,10 @@ impl<'a> Reporter<'a> {
         };
         let opened = OpenedArchive::open(&path, None, self.outputs.depth().max(depth))?;
         let mut report = Report::read(&opened, None)?;
-        let compare = |baseline: &'_ Baseline| baseline.compare(archive);
-        let comparison = self.baseline.as_ref().map(compare).transpose()?;
+        let baseline = self.baseline.as_ref();
+        let comparison = baseline
+            .map(|baseline| baseline.compare(archive))
+            .transpose()?;
         let exit = match &comparison {
             Some(comparison) => comparison.diff.exit(self.verdict.fail_on_changes()),
             None => report.exit(self.verdict.limit()),

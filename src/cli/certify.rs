@@ -8,7 +8,7 @@ use super::file::read_text;
 use super::flag::{Filled as _, usage_error};
 use super::run_plan::read_tests;
 use super::usage::examples;
-use super::{output, results};
+use super::{comparison, output};
 use crate::image::kit::Kit;
 use crate::remote::seal;
 use report::certify::{self, Product};
@@ -42,7 +42,7 @@ pub(crate) struct CertifyArgs {
 
 /// Runs the command.
 pub(crate) fn run(args: &CertifyArgs) -> Result<u8> {
-    results::check_names([&args.archive])?;
+    comparison::check_names([&args.archive])?;
     let tests = args.tests.filled().map(read_tests).transpose()?;
     check_seal(&args.archive)?;
     Submission {
