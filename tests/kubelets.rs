@@ -111,14 +111,14 @@ fn log_queries() -> ApiServer {
 }
 
 const LOGS: &str = "/api/v1/nodes/n1/proxy/logs/";
-const LOG: &str = "Jan 02 kubelet[1]: I0102 started\nJan 02 kubelet[1]: password=hunter2hunter2\n";
+const LOG: &str = "Jan 02 kubelet[1]: I0102 started\nJan 02 kubelet[1]: to postgres://u:hunter2@db/x\n";
 
 #[test]
 fn log_of_a_kubelet_that_answers_log_queries_is_kept_without_secrets() {
     let api = log_queries();
     api.raw(LOGS, 200, LOG);
     let folder = done(query(&api, ""));
-    let log = std::fs::read_to_string(folder.join("hosts/n1/kubelet.log")).unwrap();
+    let log = std::fs::read_to_string(folder.join("out/hosts/n1/kubelet.log")).unwrap();
     assert!(
         log.starts_with("Jan 02 kubelet[1]: I0102 started\n"),
         "{log}"
@@ -143,7 +143,7 @@ fn log_of_a_kubelet_follows_the_limits_of_logs() {
     api.raw(LOGS, 200, LOG);
     let settings = r#"{"Limits": {"PodLogs": {"TailLines": 3, "LimitBytes": 9, "SinceTime": "2026-01-02T03:04:05Z"}}}"#;
     let folder = done(query(&api, "--config config.json").file("config.json", settings));
-    let log = std::fs::read_to_string(folder.join("hosts/n1/kubelet.log")).unwrap();
+    let log = std::fs::read_to_string(folder.join("out/hosts/n1/kubelet.log")).unwrap();
     assert_eq!(log, "Jan 02 ku");
     let asked = format!("GET {LOGS}?query=kubelet&tailLines=3&sinceTime=2026-01-02T03:04:05Z");
     assert_eq!(api.count(&asked), 1, "{:#?}", api.requests());
@@ -160,7 +160,7 @@ fn log_in_a_file_is_read_without_options() {
     let refusal = "\noptions present and query resolved to log files for [kubelet]\ntry without specifying options\n";
     api.fault(Fault::on(&format!("GET {LOGS}?query=kubelet&tailLines")).garbage(refusal));
     let folder = done(query(&api, ""));
-    assert!(folder.join("hosts/n1/kubelet.log").is_file());
+    assert!(folder.join("out/hosts/n1/kubelet.log").is_file());
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn kubelet_without_a_log_is_recorded_with_the_reason() {
     let api = log_queries();
     api.raw(LOGS, 200, "\nlog not found for kubelet\n");
     let folder = done(query(&api, ""));
-    assert!(!folder.join("hosts/n1/kubelet.log").exists());
+    assert!(!folder.join("out/hosts/n1/kubelet.log").exists());
     let errors = read(&folder, "meta/query-errors.json");
     let error = errors
         .as_array()
