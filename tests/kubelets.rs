@@ -111,7 +111,8 @@ fn log_queries() -> ApiServer {
 }
 
 const LOGS: &str = "/api/v1/nodes/n1/proxy/logs/";
-const LOG: &str = "Jan 02 kubelet[1]: I0102 started\nJan 02 kubelet[1]: to postgres://u:hunter2@db/x\n";
+const LOG: &str =
+    "Jan 02 kubelet[1]: I0102 started\nJan 02 kubelet[1]: to postgres://u:hunter2@db/x\n";
 
 #[test]
 fn log_of_a_kubelet_that_answers_log_queries_is_kept_without_secrets() {

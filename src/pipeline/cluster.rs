@@ -31,6 +31,7 @@ use client::protocol::{Failure, ResultId};
 use http::Server;
 use kube::{self, Object as _, Resource, Selector};
 use model::names::{self, AGGREGATOR_SELECTORS};
+use model::nodes::Ring;
 use model::plugin::{self, Definition};
 use model::timings::{self, Stopwatch};
 use model::verdict::RunEnd;
@@ -155,7 +156,7 @@ impl ClusterRun<'_> {
         stop: &Stop,
     ) -> Result<bool> {
         let started = SystemTime::now();
-        let (expected, failures) = self.expected(run_dir, rights)?;
+        let (expected, failures, ring) = self.expected(run_dir, rights)?;
         let settings = conduct::settings(&self.config, &self.definitions, new_authority);
         let mut aggregator = Aggregator::open(run_dir, &expected.concat(), settings)?;
         aggregator.identify(identity)?;
@@ -213,6 +214,7 @@ impl ClusterRun<'_> {
             has_own_workers: self.has_own_workers(pod),
             owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
+            ring,
             heard: &|id| aggregator.store.lock().heard(id),
             receiving: &|id| aggregator.store.lock().is_uploading(id),
             settled: &|id| aggregator.store.lock().is_settled(id),
@@ -379,12 +381,12 @@ impl ClusterRun<'_> {
 
     /// Expected results of each plugin, in the order of the definitions. A plugin that runs on
     /// nodes has a single result, which this returns as a failure, if the nodes are unknown or
-    /// none was chosen.
+    /// none was chosen. Also returns the nodes that plugins can probe.
     fn expected(
         &self,
         run_dir: &Path,
         rights: &FreshPermissions<'_>,
-    ) -> Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
+    ) -> Result<(Vec<Vec<ResultId>>, Vec<Failure>, Ring)> {
         let mut nodes = Vec::new();
         let mut list = || {
             nodes.clear();
@@ -445,7 +447,7 @@ impl ClusterRun<'_> {
         if !excluded.is_empty() {
             pack::write_json(&run_dir.join(layout::EXCLUDED), &json!(excluded))?;
         }
-        Ok((expected, failures))
+        Ok((expected, failures, Ring::of(&nodes)))
     }
 
     /// Whether workers are in the image of this aggregator's pod, which contains this program. The

@@ -20,7 +20,7 @@ use super::pod::{ClusterLaunch, attempt};
 use super::{Driver, POD_GRACE, PluginLaunch, session};
 use crate::backplane::Authority;
 use base::clock::{self, passed};
-use base::json::json;
+use base::json::{json, list_in};
 use base::lock;
 use base::stop::{Stop, StopOnDrop};
 use client::protocol::{Failure, Finding, ResultId};
@@ -28,8 +28,8 @@ use kube::{
     self, Delay, Event, Object as _, Obstacle, Request, Resource, Selector, Stage, forget_managers,
 };
 use model::config;
-use model::names::{LABEL_SESSION, WORKER_CONTAINER};
-use model::nodes::{Choice, Order, zone};
+use model::names::{LABEL_SESSION, WORKER_CONTAINER, env};
+use model::nodes::{Choice, Order, Ring, zone};
 use model::plugin::{Definition, DriverKind, default_spec};
 
 /// Interval of checks for findings that depend on time alone.
@@ -63,6 +63,8 @@ pub struct ClusterDriver<'r> {
     pub owner: (String, String),
     /// The plugins' pods, for checking which pod a token belongs to.
     pub roster: Roster,
+    /// The nodes at the start of the run, for plugins that probe others.
+    pub ring: Ring,
     /// Whether the worker of a result has ever contacted the aggregator, or is not awaited.
     pub heard: &'r (dyn Fn(&ResultId) -> bool + Sync),
     /// Whether a result is being received.
@@ -184,13 +186,17 @@ pub fn pod(definition: &Definition, config: &config::Run) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": launch.pod_spec()})
 }
 
-/// Drops the fields of a node that [`expected`] does not read; the list of images alone can be
+/// Drops the fields of a node that neither [`expected`] nor [`Ring`] reads; the list of images alone can be
 /// long.
 pub fn shrink_node(node: &mut Value) {
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
         "spec": {"taints": node["spec"]["taints"]},
-        "status": {"conditions": node.condition("Ready").as_slice()},
+        "status": {
+            "conditions": node.condition("Ready").as_slice(),
+            "addresses": node["status"]["addresses"],
+            "daemonEndpoints": node["status"]["daemonEndpoints"],
+        },
     });
 }
 
@@ -256,12 +262,29 @@ impl ClusterDriver<'_> {
         due.extend(waves.due(|place| monitor.is_ready(place)));
         let mut failures = Vec::new();
         for place in due {
-            let pod = launch.pod(&place, monitor.attempt(&place), &monitor.lost_nodes());
+            let mut pod = launch.pod(&place, monitor.attempt(&place), &monitor.lost_nodes());
+            self.name_peers(&mut pod, launch.definition, &place);
             if let Err(error) = self.create(&Resource::PODS, &pod, stop) {
                 failures.push(monitor.cannot_start(&place, &format!("{error:#}")));
             }
         }
         failures
+    }
+
+    /// Tells the plugin in a pod on `node` about other nodes, if it asks for them.
+    fn name_peers(&self, pod: &mut Value, plugin: &Definition, node: &str) {
+        let count = usize::from(plugin.config.peers);
+        if count == 0 || !plugin.config.driver.is_per_node() {
+            return;
+        }
+        let peers = json!(self.ring.peers(node, count)).to_string();
+        let containers = pod["spec"]["containers"].as_array_mut();
+        let mut containers = containers.into_iter().flatten();
+        let own = containers.find(|container| container["name"] == plugin.spec["name"]);
+        if let Some(container) = own {
+            let variable = json!({"name": env::PEERS, "value": peers});
+            list_in(container, "env").push(variable);
+        }
     }
 
     /// Deletes a pod now, or leaves it for the end of the run.
