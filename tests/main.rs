@@ -72,6 +72,8 @@ mod packaging;
 mod page;
 #[cfg(unix)]
 mod parity;
+#[cfg(target_os = "linux")]
+mod peers;
 mod permissions;
 mod plugins;
 mod podlogs;

@@ -5,13 +5,14 @@
 //! joins it.
 
 use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::{ECHO_BYTES, add, dial, fail, millis, retry, skip};
+use super::{Connection, ECHO_BYTES, add, dial, fail, millis, retry, skip};
 use base::Joined as _;
 use base::json::json;
 use base::words::count;
@@ -19,6 +20,8 @@ use kube::{Identity, Trust};
 use model::item::{Item, PASSED};
 use model::nodes::Peer;
 
+/// The start of an answer.
+const HTTP: [u8; 5] = *b"HTTP/";
 /// Peers that an error names.
 const MAX_NAMED_PEERS: usize = 3;
 
@@ -64,17 +67,34 @@ fn probe(peer: &Peer) -> Result<Measured> {
     let anyone = (Trust::Anybody, Identity::default());
     retry(|| {
         let mut connection = dial(&anyone, &place)?;
-        connection
-            .send("POST", "/", "", ECHO_BYTES)
-            .with_context(|| {
-                format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10)
-            })?;
+        send_much(&mut connection).with_context(|| {
+            format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10)
+        })?;
         Ok(Measured {
             connect: connection.connect,
             handshake: connection.handshake,
             path_mtu: connection.path_mtu(),
         })
     })
+}
+
+/// Sends a request that fills many packets, and waits for the beginning of the answer. A server
+/// reads all of a request before it refuses it only if the connection stays open, so this asks for
+/// that.
+fn send_much(connection: &mut Connection) -> Result<()> {
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: {}\r\nContent-Length: {ECHO_BYTES}\r\n\r\n",
+        connection.host
+    );
+    let request = [head.into_bytes(), vec![0; ECHO_BYTES]].concat();
+    let stream = &mut connection.stream;
+    stream
+        .write_all(&request)
+        .context("the request was not accepted")?;
+    let mut start = [0; HTTP.len()];
+    stream.read_exact(&mut start).context("no answer came")?;
+    ensure!(start == HTTP, "the answer is not one of HTTP");
+    Ok(())
 }
 
 /// The numbers of some pairs.

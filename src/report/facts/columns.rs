@@ -300,7 +300,7 @@ const NETWORK: [FactColumn; 8] = [
     .of("ms"),
     same(
         "Peers",
-        "reach only some of their peers:",
+        "have peers in reach:",
         Derived(|facts| {
             let number = |place: &str| facts.pointer(place)?.as_u64();
             let (reached, all) = (number("/peers/reached")?, number("/peers/of")?);
