@@ -44,7 +44,7 @@
 //! run/backplane
 //! model/annotation
 //! model/item model/health model/remedies model/config model/plugin
-//! model/nodes model/suite_log
+//! model/nodes model/suite_log model/go_test
 //! model/verdict
 //! model/status
 //! model/names model/layout model/timings
@@ -81,6 +81,7 @@
 //! | JUnit, gojson, raw, manual results become one tree | [`run::process`] |
 //! | facts and logs of a node | `gather` |
 //! | how a suite ended according to Ginkgo's log | [`model::suite_log`] |
+//! | what a suite of `go test` prints | [`model::go_test`] |
 //! | how long the parts of a run took | [`model::timings`] |
 //! | what passed, failed or is unknown, and the exit code | [`model::verdict`] |
 //! | causes of failures, and remedies | [`model::remedies`] |

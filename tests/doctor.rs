@@ -3,14 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
-use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
 use crate::support::api_server::{ApiServer, Change};
-use crate::support::cluster::{namespace, untouched};
+use crate::support::cluster::{free_port, namespace, untouched};
 use crate::support::command::Done;
 use crate::support::reader::Reader;
 use crate::support::registry::{Habits, Registry};
@@ -36,9 +35,6 @@ struct Cluster {
     api: ApiServer,
     folder: Folder,
     running: Running,
-    /// A connection to the aggregator's port: reserves the port, while the aggregator can still
-    /// listen on it.
-    _reserved: (TcpStream, TcpStream),
 }
 
 impl Drop for Cluster {
@@ -66,13 +62,8 @@ impl Cluster {
                 }}),
             );
         }
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let reserved = (
-            TcpStream::connect(("127.0.0.1", port)).unwrap(),
-            listener.accept().unwrap().0,
-        );
-        drop(listener);
+        // Servers on other loopback addresses may get any port of the system's choice.
+        let port = free_port();
         folder.write(
             "run.json",
             json!({"Server": {"bindport": port}}).to_string(),
@@ -96,7 +87,6 @@ impl Cluster {
             api,
             folder,
             running,
-            _reserved: reserved,
         }
     }
 

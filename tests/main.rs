@@ -17,6 +17,7 @@ mod baseline;
 #[cfg(unix)]
 mod board;
 mod certify;
+mod certify_ai;
 mod channel;
 mod ci;
 #[cfg(unix)]
@@ -37,6 +38,8 @@ mod diff;
 mod docs;
 #[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
+mod each;
 mod export;
 mod families;
 #[cfg(unix)]

@@ -822,6 +822,23 @@ fn partial_results_can_be_downloaded() {
     assert_eq!(unpacked.read("meta/run.log"), "so far");
 }
 
+/// Nobody may create a file in this folder, not even root.
+#[cfg(target_os = "linux")]
+#[test]
+fn folder_that_cannot_be_written_is_reported_before_the_run() {
+    for words in [
+        "run -p hello --retrieve /proc/self",
+        "run --local -p hello --retrieve /proc/self",
+        "wait --retrieve /proc/self",
+    ] {
+        Sonobuoy::new(words)
+            .status(1)
+            .stderr_has("cannot write an archive to `/proc/self`")
+            .stderr_has("name another folder with `--retrieve DIR`")
+            .run();
+    }
+}
+
 /// A gzip tar with these files, whatever their names.
 fn packed(files: &[(&str, &[u8])]) -> Vec<u8> {
     let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(

@@ -46,7 +46,7 @@ pub(crate) fn at(path: &Path) -> impl Fn(io::Error) -> io::Error + '_ {
 }
 
 /// The result of an access to a file or folder; `None` if it does not exist.
-pub fn found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),

@@ -85,6 +85,9 @@ pub(crate) struct AfterwardsFlags {
     pub delete: bool,
     #[command(flatten)]
     pub verdict: VerdictFlags,
+    /// Whether the caller shows the archive that it has asked for.
+    #[arg(skip)]
+    pub is_shown_by_caller: bool,
 }
 
 impl AfterwardsFlags {
@@ -193,7 +196,7 @@ pub(crate) enum ColorChoice {
 impl ColorChoice {
     /// Colours and width on a terminal only, unless the flag says otherwise; `NO_COLOR` disables
     /// colours.
-    pub(crate) fn look(self) -> Look {
+    pub(crate) fn resolve(self) -> Look {
         let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
         let colour = match self {
             Self::Always => true,
@@ -209,6 +212,18 @@ impl ColorChoice {
             width: width.filter(|width| *width > 0),
         }
     }
+}
+
+/// Creates the folder for archives, and checks that it can be written to, before hours of work.
+pub(crate) fn prepare_archive_folder(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).at("cannot create", folder)?;
+    temp::file(folder).with_context(|| {
+        format!(
+            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
+            folder.display()
+        )
+    })?;
+    Ok(())
 }
 
 /// The requested steps.
@@ -234,7 +249,7 @@ impl<'a> Afterwards<'a> {
         let retrieve = flags.retrieve.filled().map(Path::new);
         if let Some(folder) = retrieve {
             // The folder may be needed for other requested files.
-            fs::create_dir_all(folder).at("cannot create", folder)?;
+            prepare_archive_folder(folder)?;
         }
         Ok(Self {
             flags,
@@ -271,7 +286,7 @@ impl<'a> Afterwards<'a> {
         stop: &Stop,
     ) -> Result<u8> {
         let mut code = 0;
-        let kept = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
+        let advice = format!("the run is kept, try `sonobuoy retrieve -n {namespace}`");
         if self.fetches() {
             // An archive that is not to be kept is read from a temporary folder.
             let passing = self
@@ -291,14 +306,14 @@ impl<'a> Afterwards<'a> {
             let paths = match fetch(self.reporter.progress, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(failure) if output::is_interrupted() => {
-                    return Err(interrupted_transfer(failure).context(kept));
+                    return Err(interrupted_transfer(failure).context(advice));
                 }
                 Err(RetrievalError::NotReady(error) | RetrievalError::Unasked(error)) => {
-                    return Err(error.context(kept));
+                    return Err(error.context(advice));
                 }
                 Err(failure) => {
                     log::error!(
-                        "error retrieving results: {:#}; {kept}",
+                        "error retrieving results: {:#}; {advice}",
                         failure.into_error()
                     );
                     return Ok(TRANSFER);
@@ -309,9 +324,9 @@ impl<'a> Afterwards<'a> {
                 && let Err(error) = pipeline::upload(&paths, url, stop)
             {
                 if output::is_interrupted() {
-                    return Err(error.context(kept));
+                    return Err(error.context(advice));
                 }
-                log::error!("{error:#}; {kept}");
+                log::error!("{error:#}; {advice}");
                 return Ok(TRANSFER);
             }
             code = self.report(&paths)?;
@@ -321,7 +336,7 @@ impl<'a> Afterwards<'a> {
             stopwatch.end(timings::REPORT);
         }
         if let Some(error) = told.and_then(Run::not_uploaded) {
-            log::error!("the aggregator could not upload the archive: {error}; {kept}");
+            log::error!("the aggregator could not upload the archive: {error}; {advice}");
             return Ok(TRANSFER);
         }
         if let (Some(rbac), Some(client)) = (self.delete, client) {
@@ -341,6 +356,9 @@ impl<'a> Afterwards<'a> {
 
     /// Prints the paths of the archives, or a report on the newest; returns the exit code.
     fn report(&self, paths: &[PathBuf]) -> Result<u8> {
+        if self.flags.is_shown_by_caller {
+            return Ok(0);
+        }
         // A persistent claim holds the archives of all runs.
         let newest = report::newest(paths).filter(|_| self.reads());
         if let Some(path) = newest {
@@ -378,7 +396,7 @@ pub(super) fn prune(keep: Option<usize>, folder: &Path, of_this_run: &[PathBuf])
         for ending in layout::SEAL.iter().chain(&[""]) {
             let path = folder.join(format!("{name}{ending}"));
             // Another run may remove it at the same time.
-            base::found(fs::remove_file(&path)).at("cannot remove", &path)?;
+            base::if_exists(fs::remove_file(&path)).at("cannot remove", &path)?;
         }
         log::info!("removed `{name}`: --keep {keep}");
     }
@@ -572,7 +590,7 @@ impl<'a> Reporter<'a> {
             return Ok(());
         }
         if std::io::stdout().is_terminal() {
-            let look = ColorChoice::Auto.look();
+            let look = ColorChoice::Auto.resolve();
             return TextOutput { look, out }.report(report);
         }
         let view = View {
@@ -594,7 +612,7 @@ impl<'a> Reporter<'a> {
                 output::line(comparison_event(&comparison.diff.json()));
                 Ok(())
             }
-            Some(comparison) => comparison.write(ColorChoice::Auto.look(), out),
+            Some(comparison) => comparison.write(ColorChoice::Auto.resolve(), out),
         }
     }
 }

@@ -11,24 +11,45 @@ use super::usage::examples;
 use super::{comparison, output};
 use crate::image::kit::Kit;
 use crate::remote::seal;
+use base::words::count;
+use report::certify::ai::Programme;
 use report::certify::{self, Product};
+use report::{Look, TextOutput};
 
 /// Exit code if an archive cannot be submitted.
 const NOT_READY: u8 = 3;
+const NO_PRODUCT: &str = "a submission describes a product; name its description by --product FILE";
+const READY: &str = "Ready for certification: write the submission with --product FILE -o DIR\n";
 
 /// Check a conformance run and write its submission for certification; needs no cluster
 #[derive(clap::Args)]
-#[command(after_help = examples(&[(
-    "Check a run and write its submission",
-    "sonobuoy certify run.tar.gz --product product.yaml -o submission",
-)]))]
+#[command(after_help = examples(&[
+    (
+        "Check a run and write its submission",
+        "sonobuoy certify run.tar.gz --product product.yaml -o submission",
+    ),
+    (
+        "The same for AI conformance",
+        "sonobuoy certify run.tar.gz --program ai --checklist AIConformance-1.37.yaml --product \
+         product.yaml -o submission",
+    ),
+]))]
 pub(crate) struct CertifyArgs {
     /// Archive of the run, or its unpacked folder
     #[arg(value_name = "ARCHIVE")]
     archive: String,
+    /// Programme that certifies
+    #[arg(long, value_enum, default_value = "kubernetes")]
+    program: Program,
     /// Description of the product (YAML), as the submission's PRODUCT.yaml
     #[arg(long, value_name = "FILE")]
     product: Option<String>,
+    /// Checklist of the AI programme for the cluster's version, as the programme publishes it
+    #[arg(long, value_name = "FILE")]
+    checklist: Option<String>,
+    /// Rules of the AI programme instead of the built-in ones
+    #[arg(long, value_name = "FILE")]
+    rules: Option<String>,
     /// New folder to write the submission into; without it, only checks
     #[arg(short, long, value_name = "DIR")]
     output: Option<String>,
@@ -40,9 +61,26 @@ pub(crate) struct CertifyArgs {
     tests: Option<String>,
 }
 
+/// A programme that certifies.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Program {
+    /// Certified Kubernetes: the conformance tests
+    Kubernetes,
+    /// Certified Kubernetes AI Conformance: the AI conformance suite, and answers to a checklist
+    Ai,
+}
+
 /// Runs the command.
 pub(crate) fn run(args: &CertifyArgs) -> Result<u8> {
     comparison::check_names([&args.archive])?;
+    if args.program == Program::Ai {
+        return run_ai(args);
+    }
+    for (flag, value) in [("checklist", &args.checklist), ("rules", &args.rules)] {
+        if value.filled().is_some() {
+            return Err(usage_error(format!("--{flag} is for --program ai")));
+        }
+    }
     let tests = args.tests.filled().map(read_tests).transpose()?;
     check_seal(&args.archive)?;
     Submission {
@@ -52,6 +90,111 @@ pub(crate) fn run(args: &CertifyArgs) -> Result<u8> {
     }
     .judge(&args.archive)
     .map(|judgement| judgement.print())
+}
+
+/// Checks a run of the AI conformance suite.
+fn run_ai(args: &CertifyArgs) -> Result<u8> {
+    let Some(checklist) = args.checklist.filled() else {
+        return Err(usage_error(
+            "--program ai: name the programme's docs/AIConformance-X.Y.yaml by --checklist FILE",
+        ));
+    };
+    if args.tests.filled().is_some() {
+        return Err(usage_error("--tests is for --program kubernetes"));
+    }
+    let checklist_text = read_text(checklist)?;
+    let rules = args
+        .rules
+        .filled()
+        .map(|path| anyhow::Ok((path, read_text(path)?)))
+        .transpose()?;
+    let rules = rules
+        .as_ref()
+        .map(|(path, text): &(&str, String)| (*path, text.as_str()));
+    let programme = Programme::read((checklist, &checklist_text), rules)?;
+    check_seal(&args.archive)?;
+    AiSubmissionRequest {
+        programme: &programme,
+        into: args.output.filled().map(Path::new),
+        product: args.product.filled(),
+    }
+    .judge(&args.archive)
+    .map(|judgement| judgement.print())
+}
+
+/// The requested check for the AI programme, and its submission.
+struct AiSubmissionRequest<'a> {
+    programme: &'a Programme,
+    into: Option<&'a Path>,
+    product: Option<&'a str>,
+}
+
+impl AiSubmissionRequest<'_> {
+    /// Checks an archive and the product; writes the submission if requested, unless the run or the
+    /// product's file has a problem. What nobody has answered yet stays open in it.
+    fn judge(&self, archive: &str) -> Result<Judgement> {
+        if self.into.is_some() && self.product.is_none() {
+            return Err(usage_error(NO_PRODUCT));
+        }
+        self.into.map_or(Ok(()), certify::check)?;
+        let candidate = self
+            .programme
+            .examine(archive)
+            .with_context(|| format!("could not process archive: {archive}"))?;
+        let submission = match self.product {
+            Some(path) => candidate.fill(path, &read_text(path)?),
+            None => candidate.without_product(),
+        };
+        let version = self.programme.version();
+        let [tests, passed, failed, skipped] = candidate.counts;
+        let mut text = format!(
+            "{} of the AI conformance suite, {version}: {passed} passed, {failed} failed, \
+             {skipped} skipped\n",
+            count(tests, "test")
+        );
+        let findings = [&*candidate.findings, &submission.findings].concat();
+        if !findings.is_empty() {
+            text.push_str(&not_ready(&findings));
+            return Ok(Judgement {
+                text,
+                code: NOT_READY,
+                next: None,
+            });
+        }
+        let mut details = Vec::new();
+        submission.write_text(&mut TextOutput {
+            look: Look::default(),
+            out: &mut details,
+        })?;
+        text.push_str(&String::from_utf8_lossy(&details));
+        let paths = match (self.into, self.product) {
+            (Some(into), Some(product)) => candidate.write(&submission, archive, product, into)?,
+            _ => Vec::new(),
+        };
+        let is_complete = submission.is_complete();
+        if !is_complete {
+            text.push_str("Not ready for certification: the answers to MUST are not complete\n");
+        } else if paths.is_empty() {
+            text.push_str(READY);
+        }
+        text.extend(paths.iter().map(|path| format!("{}\n", path.display())));
+        let next = (is_complete && !paths.is_empty()).then(|| {
+            format!(
+                "submit these files, and nothing else, as {version}/<product>/ in a pull request \
+                 to the programme"
+            )
+        });
+        let code = if is_complete { 0 } else { NOT_READY };
+        Ok(Judgement { text, code, next })
+    }
+}
+
+/// What prevents certification, as text.
+fn not_ready(findings: &[String]) -> String {
+    let lines = findings.iter().map(|finding| format!("  {finding}\n"));
+    std::iter::once("Not ready for certification:\n".to_owned())
+        .chain(lines)
+        .collect()
 }
 
 /// Checks the seal of an archive, and warns if it has none or cannot be checked.
@@ -132,9 +275,7 @@ impl<'a> Submission<'a> {
     /// Checks an archive and the product, and writes the submission if ready and requested.
     pub(super) fn judge(&self, archive: &str) -> Result<Judgement> {
         if self.into.is_some() && self.product.is_none() {
-            return Err(usage_error(
-                "a submission describes a product; name its description by --product FILE",
-            ));
+            return Err(usage_error(NO_PRODUCT));
         }
         self.into.map_or(Ok(()), certify::check)?;
         let described = self
@@ -156,8 +297,7 @@ impl<'a> Submission<'a> {
             findings.extend(wrong.iter().map(|why| format!("{path}: {why}")));
         }
         if !findings.is_empty() {
-            text.push_str("Not ready for certification:\n");
-            text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
+            text.push_str(&not_ready(&findings));
             return Ok(Judgement {
                 text,
                 code: NOT_READY,
@@ -165,9 +305,7 @@ impl<'a> Submission<'a> {
             });
         }
         let (Some(into), Some(Ok(product))) = (self.into, described) else {
-            text.push_str(
-                "Ready for certification: write the submission with --product FILE -o DIR\n",
-            );
+            text.push_str(READY);
             return Ok(Judgement {
                 text,
                 code: 0,

@@ -124,6 +124,8 @@ impl ClustersFlags {
 pub(super) enum Printed {
     /// What its process has printed, below its name.
     Text,
+    /// Each line as its process prints it.
+    Lines,
     /// The names of files, as its process has printed them, for scripts.
     FileNames,
     /// Rows of one table from the documents of its process.
@@ -139,8 +141,8 @@ pub(crate) struct Fleet<'a> {
     cluster: &'a ClusterFlags,
     /// The given flags that have no meaning for several clusters.
     refused: Vec<&'static str>,
-    /// Whether the user names a namespace for all.
-    names_namespace: bool,
+    /// Whether all have the same namespace, or each run has its own.
+    pub names_namespace: bool,
     pub progress: Option<ProgressForm>,
     /// Whether the process of a cluster reports events.
     pub has_events: bool,
@@ -414,7 +416,7 @@ fn report(fleet: &Fleet<'_>, files: &OutputFiles<'_>, clusters: &[Cluster]) -> R
     } else {
         let mut out = output::buffered(false);
         many.write_text(&mut TextOutput {
-            look: ColorChoice::Auto.look(),
+            look: ColorChoice::Auto.resolve(),
             out: &mut out,
         })?;
         out.flush()?;
@@ -432,6 +434,7 @@ impl Fleet<'_> {
             return;
         }
         match self.printed {
+            Printed::Lines => {}
             Printed::Documents(form) => show_documents(form, clusters),
             Printed::Status(form) => show_status(form, clusters),
             Printed::FileNames => show_texts(clusters, false),
@@ -505,6 +508,9 @@ impl Work<'_> {
         update(&mut |_| ());
         let ended = caught(|| {
             self.process(&self.root.join(folder), flags, &mut |line| {
+                if let Printed::Lines = self.fleet.printed {
+                    return output::data(line);
+                }
                 update(&mut |cluster| {
                     if !self.fleet.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);
@@ -559,8 +565,8 @@ impl Work<'_> {
 
     fn scene(&self, clusters: &[Cluster]) -> Scene {
         let troubles = clusters.iter().flat_map(|cluster| {
-            let own = cluster.scene.troubles.iter().map(|trouble| &trouble.cause);
-            let causes = own
+            let causes_of_run = cluster.scene.troubles.iter().map(|trouble| &trouble.cause);
+            let causes = causes_of_run
                 .chain([&cluster.error])
                 .filter(|cause| !cause.is_empty());
             causes.map(|cause| Trouble {
@@ -686,23 +692,22 @@ fn find_clusters(fleet: &Fleet<'_>) -> Result<Vec<Cluster>> {
         .filter(|name| !name.is_empty())
         .collect();
     let all = named.contains(&ALL);
-    let found = match named.is_empty() {
+    let mut clusters = match named.is_empty() {
         true => kubeconfigs(&fleet.clusters.kubeconfigs)?,
         false => contexts(&options, &named, all)?,
     };
-    let mut found = found;
-    let servers: Vec<_> = found
+    let servers: Vec<_> = clusters
         .iter()
         .map(|cluster| Server::find(&options, cluster))
         .collect();
     if !fleet.names_namespace {
-        for (cluster, server) in found.iter_mut().zip(&servers) {
+        for (cluster, server) in clusters.iter_mut().zip(&servers) {
             cluster.namespace = server.namespace_apart(&servers);
         }
     }
-    let mut seen = BTreeMap::<String, String>::new();
+    let mut owners = BTreeMap::<String, String>::new();
     let mut chosen = Vec::new();
-    for (cluster, server) in found.into_iter().zip(servers) {
+    for (cluster, server) in clusters.into_iter().zip(servers) {
         let run = server.address.map(|address| {
             let namespace = cluster.namespace.as_deref().unwrap_or_default();
             format!("{address} {namespace}")
@@ -711,7 +716,7 @@ fn find_clusters(fleet: &Fleet<'_>) -> Result<Vec<Cluster>> {
             .into_iter()
             .chain([folder(&cluster.name).to_lowercase()]);
         let twins: Vec<_> = keys
-            .filter_map(|key| seen.insert(key, cluster.name.clone()))
+            .filter_map(|key| owners.insert(key, cluster.name.clone()))
             .collect();
         if let Some(other) = twins.first() {
             let problem = format!(
@@ -769,24 +774,22 @@ impl Server {
 
 fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>> {
     let contexts = Config::contexts(options);
-    let known: Vec<&str> = contexts.iter().map(String::as_str).collect();
-    if known.is_empty() {
+    let names: Vec<&str> = contexts.iter().map(String::as_str).collect();
+    if names.is_empty() {
         // Says what is wrong with the kubeconfig.
         Config::find(options)?;
         bail!("the kubeconfig has no contexts");
     }
-    if let Some(name) = named
-        .iter()
-        .find(|name| **name != ALL && !known.contains(*name))
-    {
-        let (names, hint) = (known.join(", "), near::hint(name, known.iter().copied()));
+    let is_unknown = |name: &&&str| **name != ALL && !names.contains(*name);
+    if let Some(name) = named.iter().find(is_unknown) {
+        let (names, hint) = (names.join(", "), near::hint(name, names.iter().copied()));
         return Err(invalid(
             "contexts",
             name,
             &format!("the kubeconfig has {names}{hint}"),
         ));
     }
-    let chosen = if all { &known } else { named };
+    let chosen = if all { &names } else { named };
     Ok(chosen
         .iter()
         .map(|name| Cluster {

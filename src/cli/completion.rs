@@ -22,6 +22,7 @@ use super::{arguments, output, usage};
 use crate::deploy::CHECKS;
 use base::stop::Stop;
 use kube::{Client, Config, Options, Resource, Selector};
+use model::names;
 use model::plugin::{Installed, RESERVED, builtin, focus::Mode};
 
 const CALL: &str = "__complete";
@@ -136,7 +137,7 @@ pub(crate) fn answer(args: &[OsString]) -> Option<ExitCode> {
         described: call == CALL,
         end: NOTHING,
     };
-    candidates(&arguments::shown(), before, &mut answer);
+    candidates(&arguments::for_display(), before, &mut answer);
     answer.text.push_str(answer.end);
     output::print(&answer.text);
     Some(ExitCode::SUCCESS)
@@ -155,12 +156,12 @@ struct Completions<'w> {
 
 impl Completions<'_> {
     fn offer(&mut self, candidate: &str, about: &str) {
-        let whole = format!("{}{candidate}", self.kept);
-        if whole
+        let full = format!("{}{candidate}", self.kept);
+        if full
             .get(..self.word.len())
             .is_some_and(|begun| begun.eq_ignore_ascii_case(self.word))
         {
-            self.text.push_str(&whole);
+            self.text.push_str(&full);
             let about = about
                 .lines()
                 .next()
@@ -341,12 +342,13 @@ fn namespaces() -> Option<Vec<String>> {
         request_timeout: Some(CLUSTER_TIMEOUT),
         ..Options::default()
     };
-    let client = Client::new(Config::find(&options).ok()?, &Stop::new()).ok()?;
-    let found = client
+    let config = Config::find(&options).ok()?;
+    let client = Client::new(names::USER_AGENT, config, &Stop::new()).ok()?;
+    let namespaces = client
         .list(&Resource::NAMESPACES, "", &Selector::all())
         .ok()?;
     Some(
-        found
+        namespaces
             .iter()
             .filter_map(|object| object["metadata"]["name"].as_str().map(str::to_owned))
             .collect(),
@@ -359,7 +361,7 @@ mod tests {
 
     #[test]
     fn completed_words_belong_to_existing_flags() {
-        let table = arguments::shown();
+        let table = arguments::for_display();
         for (flag, words) in USUAL_VALUES {
             let free =
                 |arg: &Arg| arg.get_long() == Some(*flag) && arg.get_possible_values().is_empty();

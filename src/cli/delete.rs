@@ -123,11 +123,11 @@ pub(super) fn run(args: &DeleteArgs) -> Result<()> {
         all: args.all,
         dry_run: args.dry_run,
     };
-    let left = removal.issue(&client)?;
+    let remaining = removal.issue(&client)?;
     if args.wait.is_zero() || args.dry_run {
         return Ok(());
     }
-    left.wait(&client, args.wait, &mut |state| {
+    remaining.wait(&client, args.wait, &mut |state| {
         // The original prints it to standard output.
         if args.wait_output == WaitOutput::Progress {
             output::print(&format!("\n{state}\n"));

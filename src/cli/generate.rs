@@ -319,7 +319,7 @@ pub(crate) fn schema(args: &SchemaArgs) -> Result<()> {
 fn write_pages(args: &GenCliArgs) -> Result<()> {
     let dir = Path::new(if args.dir.is_empty() { "." } else { &args.dir });
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
-    let mut commands = vec![arguments::shown()];
+    let mut commands = vec![arguments::for_display()];
     while let Some(mut command) = commands.pop() {
         commands.extend(usage::visible(&command).cloned());
         let help = command.render_help();

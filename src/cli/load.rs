@@ -71,9 +71,13 @@ pub(super) fn load_image(
             .with_context(|| {
                 format!("--load: the context `{context}` needs the program `{program}`")
             })?;
-        let (call, said) = (words.join(" "), String::from_utf8_lossy(&output.stderr));
-        let said = base::visible::line(said.trim());
-        ensure!(output.status.success(), "`{program} {call}` failed: {said}");
+        let call = words.join(" ");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = base::visible::line(errors.trim());
+        ensure!(
+            output.status.success(),
+            "`{program} {call}` failed: {errors}"
+        );
         log::info!("`{program} {call}` loaded {image} into the nodes");
         return Ok(());
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{AfterwardsFlags, Reporter, check_upload, prune};
+use super::afterwards::{AfterwardsFlags, Reporter, check_upload, prepare_archive_folder, prune};
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
@@ -24,7 +24,6 @@ use super::wait::{DAY, verdict};
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
-use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
@@ -71,14 +70,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     };
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
-    std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
-    // Check the folder before hours of work.
-    temp::file(&local.out).with_context(|| {
-        format!(
-            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
-            local.out.display()
-        )
-    })?;
+    prepare_archive_folder(&local.out)?;
 
     let out = local.out.clone();
     let kit = args.run.images.kit.filled();
@@ -86,7 +78,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
-    let asked = stop.clone();
+    let handler_stop = stop.clone();
     let mut first: Option<Instant> = None;
     output::on_signal(
         &[Signal::Hangup, Signal::Interrupt, Signal::Terminate],
@@ -103,7 +95,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
                 "interrupted: stopping the plugins and packing what has arrived; interrupt again \
                  to exit at once, without an archive"
             );
-            asked.stop_because("it was interrupted");
+            handler_stop.stop_because("it was interrupted");
         },
     )?;
     let about = About {
@@ -120,7 +112,10 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
     };
-    let output = output::or_log(args.progress.output);
+    let output = match args.afterwards.is_shown_by_caller {
+        true => ProgressOutput::Quiet,
+        false => output::or_log(args.progress.output),
+    };
     let mut complete = status::Run::default();
     let ended = output::with_board(output, |board| {
         let watch = |status: &status::Run| {
@@ -136,9 +131,9 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         };
         local.run(watch, &stop)
     })?;
-    let kept = Authorities::of_user()
+    let stored = Authorities::of_user()
         .and_then(|authorities| authorities.keep(&uuid, &ended.authority, "a run on this machine"));
-    if let Err(error) = kept {
+    if let Err(error) = stored {
         log::warn!(
             "the archive's seal can be checked only where its authority is known: {error:#}"
         );
@@ -158,7 +153,11 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         .map(|definition| definition.name().to_owned())
         .collect();
     // Without a cluster there is nothing to show about its health.
-    let code = reporter.report(&ended.archive, Some(&names), true)?;
+    let code = if args.afterwards.is_shown_by_caller {
+        0
+    } else {
+        reporter.report(&ended.archive, Some(&names), true)?
+    };
     prune(
         args.afterwards.keep,
         &out,
@@ -418,6 +417,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         product: _,
         delete,
         verdict: _,
+        is_shown_by_caller: _,
     } = afterwards;
     let BeforeRunFlags {
         dry_run,

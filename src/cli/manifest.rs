@@ -24,8 +24,9 @@ pub(super) fn objects(
 ) -> Result<(Vec<Value>, String)> {
     if let Some(objects) = given {
         // Objects without a namespace can be created all the same.
-        let home = deploy::home(&objects).map_or(request.config.namespace, str::to_owned);
-        return Ok((objects, home));
+        let namespace =
+            deploy::run_namespace(&objects).map_or(request.config.namespace, str::to_owned);
+        return Ok((objects, namespace));
     }
     let mut plan = request.plan(None)?;
     plan.check_selection()?;

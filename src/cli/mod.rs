@@ -24,6 +24,7 @@ mod run_plan;
 mod usage;
 
 mod afterwards;
+mod answers;
 mod certify;
 mod clusters;
 mod comparison;
@@ -32,6 +33,7 @@ mod containers;
 mod delete;
 mod doctor;
 mod e2e;
+mod each;
 #[cfg(target_os = "linux")]
 mod gather;
 mod gather_flags;
@@ -73,7 +75,7 @@ const OWN_PATHS: [&str; 2] = ["/sonobuoy", "/sonobuoy.exe"];
 
 /// All commands, for man pages.
 pub fn commands() -> clap::Command {
-    arguments::shown()
+    arguments::for_display()
 }
 
 /// Runs the program with its arguments, the first being its name.
@@ -186,6 +188,7 @@ fn dispatch(arguments: Arguments) -> Result<u8> {
         Subcommand::Aggregator(args) => return containers::aggregator(&args),
         Subcommand::Certify(args) => return certify::run(&args),
         Subcommand::Doctor(args) => return doctor::dispatch(*args, level),
+        Subcommand::Each(args) => return each::dispatch(&args, level),
         Subcommand::Results(args) => return results::run(&args),
         Subcommand::Retrieve(args) => return retrieve::dispatch(args),
         Subcommand::Run(args) => return run::dispatch(*args, level),

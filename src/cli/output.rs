@@ -407,8 +407,8 @@ pub(crate) fn is_interrupted() -> bool {
 /// A `Stop` that Ctrl-C and the end of a container or session trigger.
 pub(crate) fn stop_on_signal() -> Result<Stop> {
     let stop = Stop::new();
-    let asked = stop.clone();
-    on_signal(END_SIGNALS, move || asked.stop())?;
+    let handler_stop = stop.clone();
+    on_signal(END_SIGNALS, move || handler_stop.stop())?;
     Ok(stop)
 }
 

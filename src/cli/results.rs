@@ -227,7 +227,7 @@ pub(crate) fn run(args: &ResultsArgs) -> Result<u8> {
     check_names(&args.archives)?;
     if let Some(word) = args.archives.first()
         && !Path::new(word).exists()
-        && !near::near(word, ["diff"]).is_empty()
+        && !near::similar(word, ["diff"]).is_empty()
     {
         return Err(usage_error(format!(
             "archive `{word}` does not exist; did you mean `results diff`?"
@@ -339,7 +339,7 @@ fn show(args: &ResultsArgs, name: &str, out: &mut impl Write) -> Result<Option<E
         write_facts(
             &OpenedArchive::open(name, None, depth)?.facts.only(plugin),
             facts_format(format)?,
-            args.color.color.look(),
+            args.color.color.resolve(),
             out,
         )?;
         return Ok(None);
@@ -395,7 +395,7 @@ fn show(args: &ResultsArgs, name: &str, out: &mut impl Write) -> Result<Option<E
                 report.archive = "--from-cluster";
             }
             TextOutput {
-                look: args.color.color.look(),
+                look: args.color.color.resolve(),
                 out,
             }
             .report(&report)?;
@@ -511,7 +511,7 @@ fn many(args: &ResultsArgs, archives: &[&str]) -> Result<Option<Exit>> {
     match args.format {
         ResultsFormat::Json => writeln!(out, "{:#}", many.json())?,
         ResultsFormat::Text => many.write_text(&mut TextOutput {
-            look: args.color.color.look(),
+            look: args.color.color.resolve(),
             out: &mut out,
         })?,
         ResultsFormat::OpenMetrics => out.write_all(many.metrics().as_bytes())?,
@@ -564,7 +564,7 @@ fn diff(args: &DiffArgs) -> Result<u8> {
         DiffFormat::Html => report::write_diff_html(&diff, &mut out)?,
         DiffFormat::Junit => report::write_diff_junit(&diff, &mut out)?,
         DiffFormat::Text => {
-            let look = args.color.color.look();
+            let look = args.color.color.resolve();
             comparison::write_text(&diff, tests, look, &mut out)?;
         }
     }
@@ -585,8 +585,8 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<()> {
     let digest_only = args.digest_only;
     let checked = seal::check_file(archive, args.authority.filled().map(Path::new), digest_only)?;
     let statement = &checked.statement;
-    let own = archive.file_name().unwrap_or_default().to_string_lossy();
-    let renamed = if own == statement.name {
+    let file_name = archive.file_name().unwrap_or_default().to_string_lossy();
+    let renamed = if file_name == statement.name {
         String::new()
     } else {
         format!(", sealed as `{}`", statement.name)
@@ -595,18 +595,18 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<()> {
         let (run, size, sha256) = (&statement.run, statement.size, &statement.sha256);
         let origin = authority.origin();
         output::line(format!(
-            "{own}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}; authority \
-             {origin}"
+            "{file_name}{renamed}: OK, sealed by run {run}: {size} bytes, SHA-256 {sha256}; \
+             authority {origin}"
         ));
     } else {
         ensure!(
             digest_only,
-            "`{own}` has the size and SHA-256 that its seal states, but who sealed it is unknown: \
+            "`{file_name}` has the size and SHA-256 that its seal states, but who sealed it is unknown: \
              the certificate of the authority of run {} is not kept here; name the file that has \
              it with `--authority`, or accept the digest alone with `--digest-only`",
             statement.run
         );
-        output::line(format!("{own}{renamed}: digest OK, seal not checked"));
+        output::line(format!("{file_name}{renamed}: digest OK, seal not checked"));
     }
     Ok(())
 }

@@ -264,9 +264,9 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         request.per_test(args.progress.estimate.estimate_from.filled())?,
     );
     let skip = skipped(&flags.preflight)?;
-    let given = read_given(file)?;
+    let manifest = read_given(file)?;
     let image = request.config.worker_image.clone();
-    let service = status_service(flags.run.status_service, given.is_some())?;
+    let service = status_service(flags.run.status_service, manifest.is_some())?;
     let access = flags.access();
     let credentials = access.credentials_file();
     let streamed = credentials.as_os_str() == service::STREAM;
@@ -275,7 +275,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         _ => None,
     };
     // Report problems of plugins even without a cluster.
-    let (objects, namespace) = objects(request, given, |plan| {
+    let (objects, namespace) = objects(request, manifest, |plan| {
         if let Some(service) = &service {
             plan.run.server.status_port = names::STATUS_PORT.into();
             plan.status_service = Some(service.clone());
@@ -336,15 +336,15 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
             let run = authorities.learn_soon(client, &namespace, run_id.as_deref())?;
             Some((authorities.of(&run)?, run))
         };
-        let found = service
+        let content = service
             .credentials(client, &namespace)
-            .map(|found| match learn() {
-                Some((authority, run)) => found.with_authority(&run, authority),
-                None => found,
+            .map(|content| match learn() {
+                Some((authority, run)) => content.with_authority(&run, authority),
+                None => content,
             });
-        let written = found.and_then(|found| match file.take() {
-            None => found.to_text().map(|text| output::data(&text)),
-            Some(file) => found.write(file),
+        let written = content.and_then(|content| match file.take() {
+            None => content.to_text().map(|text| output::data(&text)),
+            Some(file) => content.write(file),
         });
         match written {
             Ok(()) if streamed => {}
@@ -374,8 +374,8 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         source = source.of_created_pod(pod.name());
     }
     let run = std::thread::scope(|scope| {
-        let shown = base::thread("credentials").spawn_scoped(scope, || show_way(&until_then));
-        let waited = shown
+        let helper = base::thread("credentials").spawn_scoped(scope, || show_way(&until_then));
+        let waited = helper
             .map_err(Into::into)
             .and_then(|_| wait.wait(&source, &namespace));
         over.stop();

@@ -513,7 +513,7 @@ pub(crate) struct RunNamespaceFlag {
         long,
         value_name = "NAME",
         value_parser = placed_text(),
-        help = NAMESPACE.help("Namespace of the run")
+        help = "Namespace of the run [default: $SONOBUOY_NAMESPACE or sonobuoy]"
     )]
     pub namespace: Option<Placed<String>>,
 }

@@ -209,13 +209,13 @@ fn run(args: &StatusArgs) -> Result<u8> {
             per_test: per_test.transpose()?,
             ..About::default()
         };
-        let shown =
+        let follow =
             |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
         return match output::or_original(args.progress()) {
             Some(output) if form != Some(TableForm::Json) => {
-                output::with_board(output, |board| shown(Some(board)))
+                output::with_board(output, |board| follow(Some(board)))
             }
-            _ => shown(None),
+            _ => follow(None),
         };
     }
     output::print(&text(form, &state));
@@ -243,7 +243,7 @@ pub(super) fn text(form: Option<TableForm>, state: &RunState) -> String {
         (Some(TableForm::Name | TableForm::Markdown), RunState::Told(run)) => {
             output::in_form(form, HEAD, &rows(run), String::new)
         }
-        (_, RunState::Told(run)) => whole(run, form == Some(TableForm::Wide)),
+        (_, RunState::Told(run)) => details(run, form == Some(TableForm::Wide)),
         (
             _,
             RunState::Silent {
@@ -361,7 +361,7 @@ fn watch(source: &StatusSource, namespace: &str, mut news: News<'_>) -> Result<u
 }
 
 /// A table of the run, the state in a sentence, and notes; with `all`, one row per plugin and node.
-fn whole(run: &Run, all: bool) -> String {
+fn details(run: &Run, all: bool) -> String {
     let table = if all {
         output::table(HEAD, &rows(run), true)
     } else {
@@ -494,7 +494,7 @@ fn silent_sentence(phase: &str, no_image: Option<&str>) -> String {
 /// problems of plugins. Limited to the height of a screen.
 fn notes(run: &Run) -> Vec<String> {
     let error = run.error.as_deref().map(visible::line).unwrap_or_default();
-    let own = match (&*run.status, run.upload.as_deref()) {
+    let run_note = match (&*run.status, run.upload.as_deref()) {
         (FAILED, _) if !error.is_empty() => Some(format!("The run has failed: {error}.")),
         (COMPLETE, Some(FAILED)) => Some(format!(
             "Its archive could not be uploaded: {}.",
@@ -508,7 +508,7 @@ fn notes(run: &Run) -> Vec<String> {
         .message
         .as_deref()
         .map(|message| visible::line(message).into_owned());
-    let mut lines: Vec<String> = own
+    let mut lines: Vec<String> = run_note
         .into_iter()
         .chain(aggregator)
         .chain(running(run))
@@ -568,13 +568,13 @@ fn cell(progress: Option<&Progress>) -> String {
         return String::new();
     };
     let failed = i64::try_from(progress.failures.len()).unwrap_or(i64::MAX);
-    let left = progress
+    let remaining = progress
         .total
         .saturating_sub(progress.completed)
         .saturating_sub(failed);
     let mut text = format!("Passed:{:3}, Failed:{failed:3}", progress.completed);
-    if left >= 0 {
-        text.push_str(&format!(", Remaining:{left:3}"));
+    if remaining >= 0 {
+        text.push_str(&format!(", Remaining:{remaining:3}"));
     }
     text
 }

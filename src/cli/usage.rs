@@ -14,7 +14,7 @@ use clap::{Arg, Command};
 use super::arguments::{self, name};
 use super::flag::usage_error;
 use base::Joined as _;
-use base::near::{self, asked};
+use base::near::{self, question};
 use model::plugin::builtin;
 
 /// Commands of other programs, with the equivalent here.
@@ -155,8 +155,8 @@ pub(crate) fn awaited<'t>(table: &'t Command, command: &'t Command, word: &str) 
 
 /// The first such argument of a command or of those below it.
 pub(crate) fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> Option<&'t Arg> {
-    let own = command.get_arguments().find(|arg| wanted(arg));
-    own.or_else(|| {
+    let direct = command.get_arguments().find(|arg| wanted(arg));
+    direct.or_else(|| {
         command
             .get_subcommands()
             .find_map(|inner| below(inner, wanted))
@@ -230,11 +230,11 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
             format!("flag needs an argument: {flag}{hint}")
         }
         ErrorKind::InvalidValue => {
-            let known = context(ContextKind::ValidValue);
-            let hint = near::hint(&value, known.split(' '));
+            let choices = context(ContextKind::ValidValue);
+            let hint = near::hint(&value, choices.split(' '));
             format!(
                 "invalid argument {value:?} for {flag:?}: it must be one of {}{hint}",
-                known.replace(' ', ", ")
+                choices.replace(' ', ", ")
             )
         }
         ErrorKind::ValueValidation => {
@@ -270,29 +270,30 @@ pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
 
 /// The commands that `word` may mean below `path`; others are given in full.
 pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
-    let table = arguments::shown();
+    let table = arguments::for_display();
     let lower = word.to_lowercase();
-    let here = path.iter().fold(&table, |here, part| {
-        here.find_subcommand(part).unwrap_or(here)
-    });
-    let near = near::near(word, visible(here).map(Command::get_name));
+    let mut parent = &table;
+    for part in path {
+        parent = parent.find_subcommand(part).unwrap_or(parent);
+    }
+    let siblings = near::similar(word, visible(parent).map(Command::get_name));
     let prefix = path
         .iter()
         .map(|part| format!("{part} "))
         .collect::<String>();
-    if !near.is_empty() {
-        return asked(near.into_iter().map(|name| format!("{prefix}{name}")));
+    if !siblings.is_empty() {
+        return question(siblings.into_iter().map(|name| format!("{prefix}{name}")));
     }
-    let whole = format!("{prefix}{lower}");
+    let full_name = format!("{prefix}{lower}");
     let exact = COMMANDS
         .iter()
-        .filter(|(other, _)| *other == whole)
+        .filter(|(other, _)| *other == full_name)
         .map(|(_, name)| (*name).to_owned());
     let elsewhere = visible(&table).flat_map(|group| {
         let same = visible(group).filter(|inner| inner.get_name() == lower);
         same.map(|_| format!("{} {lower}", group.get_name()))
     });
-    asked(exact.chain(elsewhere).take(3))
+    question(exact.chain(elsewhere).take(3))
 }
 
 /// An example of the missing argument.
@@ -320,15 +321,15 @@ fn similar_flag(flag: &str, path: &[String]) -> String {
         .iter()
         .filter(|(_, name)| longs.contains(name))
         .collect();
-    let known = longs
+    let candidates = longs
         .iter()
         .chain(others.iter().map(|(other, _)| other))
         .copied();
-    let meant = near::near(&word, known).into_iter().map(|found| {
+    let suggestions = near::similar(&word, candidates).into_iter().map(|found| {
         let other = others.iter().find(|(other, _)| *other == found);
         format!("--{}", other.map_or(found, |(_, name)| name))
     });
-    asked(meant)
+    question(suggestions)
 }
 
 /// The same letter in the case that the command has.
@@ -341,7 +342,7 @@ fn other_case(flag: &str, path: &[String]) -> String {
     }
     let command = command_at(path);
     let shorts = shown_flags(&command).filter_map(Arg::get_short);
-    asked(
+    question(
         shorts
             .filter(|short| short.eq_ignore_ascii_case(&letter))
             .map(|short| format!("-{short}")),
@@ -366,14 +367,14 @@ fn meaning_of(word: &str, path: &[String]) -> String {
     };
     let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     if number && has("wait") {
-        return asked([format!("--wait={word}")]);
+        return question([format!("--wait={word}")]);
     }
     let definition = [".yaml", ".yml"]
         .iter()
         .any(|ending| word.to_lowercase().ends_with(ending));
     if has("plugin") && (definition || builtin::DEFAULT.contains(&word) || Path::new(word).exists())
     {
-        return asked([format!("-p {word}")]);
+        return question([format!("-p {word}")]);
     }
     if matches!(command.get_name(), "status" | "logs" | "delete" | "wait") {
         return format!("; a namespace is named by `-n {word}`");

@@ -127,12 +127,12 @@ impl Check {
     pub(crate) fn add_all(
         &mut self,
         (unit, of): (&'static str, usize),
-        found: impl IntoIterator<Item = (String, String, Option<String>)>,
+        failures: impl IntoIterator<Item = (String, String, Option<String>)>,
     ) {
-        let found: Vec<_> = found.into_iter().collect();
-        let mut causes = Causes::new(found.iter().map(|(name, ..)| name.as_str()));
+        let failures: Vec<_> = failures.into_iter().collect();
+        let mut causes = Causes::new(failures.iter().map(|(name, ..)| name.as_str()));
         let first = self.findings.len();
-        for (name, text, remedy) in found {
+        for (name, text, remedy) in failures {
             let at = first
                 + causes.add(&ReportedFailure {
                     text: essence(&text),
@@ -280,9 +280,9 @@ pub(crate) fn show(checks: &[Check], format: &str) -> String {
     match format {
         "json" => {
             let with_status = checks.iter().map(|check| {
-                let mut shown = json!(check);
-                shown["status"] = json!(check.status());
-                shown
+                let mut with_status = json!(check);
+                with_status["status"] = json!(check.status());
+                with_status
             });
             let document =
                 json!({"fit": is_ready(checks), "checks": with_status.collect::<Value>()});

@@ -28,7 +28,7 @@ use base::sys::variable;
 use client::Clock;
 use kube::{self, Identity, Method, Object as _, Trust, client_config};
 use model::item::{FAILED, Item, PASSED, REMEDY, SKIPPED};
-use model::names::env;
+use model::names::{self, env};
 use model::nodes::Peer;
 use model::remedies;
 
@@ -129,7 +129,7 @@ impl Destinations {
     /// The clock by the pod's worker, which may still be starting; the original's worker has none.
     fn ask_worker(&self) -> Option<Skew> {
         let worker = kube::Config::plain(format!("http://127.0.0.1:{}", self.relay?));
-        let worker = kube::Client::new(worker, &Stop::new())
+        let worker = kube::Client::new(names::USER_AGENT, worker, &Stop::new())
             .ok()?
             .within(STEP_TIMEOUT)
             .retry_timeout(WORKER_STARTS)

@@ -72,6 +72,8 @@ pub struct Client {
 }
 
 struct Shared {
+    /// The program that uses the client, for the server's logs.
+    user_agent: &'static str,
     config: Config,
     /// The server's address.
     uri: http::Uri,
@@ -81,8 +83,9 @@ struct Shared {
 }
 
 impl Client {
-    /// Prepares a client without sending anything. All its calls end with `stop`.
-    pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
+    /// Prepares a client of the program `user_agent` without sending anything. All its calls end
+    /// with `stop`.
+    pub fn new(user_agent: &'static str, config: Config, stop: &Stop) -> Result<Self, Error> {
         let place = |what: &'static str| format!("{}: {what}", config.source);
         let uri: http::Uri = config.server.parse().with_context(|| place("server"))?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -118,6 +121,7 @@ impl Client {
         };
         Ok(Self {
             shared: Arc::new(Shared {
+                user_agent,
                 config,
                 uri,
                 reached: false.into(),
@@ -468,10 +472,7 @@ impl Client {
 
     fn headers(&self, request: &Request) -> Result<Headers, Error> {
         let config = &self.shared.config;
-        let mut headers = vec![(
-            "user-agent",
-            concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")).to_owned(),
-        )];
+        let mut headers = vec![("user-agent", self.shared.user_agent.to_owned())];
         headers.extend_from_slice(&request.headers);
         if !request.headers.iter().any(|(name, _)| *name == "accept") {
             headers.push(("accept", "application/json".into()));
@@ -479,18 +480,12 @@ impl Client {
         if let Some(value) = config.credential.authorization(&config.identity)? {
             headers.push(("authorization", value));
         }
-        headers.extend(
-            config
-                .as_user
-                .iter()
-                .map(|user| ("impersonate-user", user.clone())),
-        );
-        headers.extend(
-            config
-                .as_groups
-                .iter()
-                .map(|group| ("impersonate-group", group.clone())),
-        );
+        if let Some(user) = &config.as_user {
+            headers.push(("impersonate-user", user.clone()));
+        }
+        for group in &config.as_groups {
+            headers.push(("impersonate-group", group.clone()));
+        }
         Ok(headers)
     }
 

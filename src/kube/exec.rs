@@ -552,6 +552,7 @@ mod tests {
         ] {
             let (address, server) = server(round.clone());
             let client = Client::new(
+                "test/1",
                 super::super::Config::plain(address),
                 &base::stop::Stop::new(),
             )

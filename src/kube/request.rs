@@ -391,7 +391,8 @@ mod tests {
     #[test]
     fn long_request_is_shortened_in_messages() {
         let request = Request::get(&Resource::PODS, "ns", &"p".repeat(100_000)).query("a", "b");
-        let client = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
+        let client =
+            Client::new("test/1", Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
         for text in [
             request.to_string(),
             client.address(&request),

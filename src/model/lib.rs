@@ -12,6 +12,7 @@
 
 pub mod annotation;
 pub mod config;
+pub mod go_test;
 pub mod health;
 pub mod item;
 pub mod layout;

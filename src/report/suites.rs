@@ -23,11 +23,11 @@ const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
 
 /// The start of an element, without its end; attributes without a value are omitted.
 fn tag(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
-    let known = attributes
+    let filled = attributes
         .iter()
         .filter_map(|(key, value)| Some((key, (*value)?)));
     // Line ends in attributes are encoded, so that readers preserve them.
-    known.fold(format!("<{name}"), |tag, (key, value)| {
+    filled.fold(format!("<{name}"), |tag, (key, value)| {
         format!("{tag} {key}=\"{}\"", escape(value, true))
     })
 }
@@ -99,9 +99,14 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     )?;
     if let Some(why) = &report.why {
         // CI systems show nothing except tests.
-        let told = why.sentences();
-        let message = told.first().map(String::as_str).unwrap_or_default();
-        let error = element("error", Some("run"), Some(message), Some(&told.join("\n")));
+        let sentences = why.sentences();
+        let message = sentences.first().map(String::as_str).unwrap_or_default();
+        let error = element(
+            "error",
+            Some("run"),
+            Some(message),
+            Some(&sentences.join("\n")),
+        );
         broken_suite("sonobuoy", "the run brings results", &error, out)?;
     }
     for plugin in &report.plugins {

@@ -285,7 +285,7 @@ impl Destination<'_> {
             return absent();
         };
         let path = self.into.join(target);
-        let metadata = crate::found(path.symlink_metadata()).map_err(output_error(&path));
+        let metadata = crate::if_exists(path.symlink_metadata()).map_err(output_error(&path));
         let Ok(Some(metadata)) = metadata else {
             return absent();
         };
@@ -324,7 +324,7 @@ impl Destination<'_> {
 
     /// Whether a folder exists, as all parents of `into` do.
     fn is_made(&self, folder: &Path) -> Result<bool, Error> {
-        let metadata = crate::found(folder.symlink_metadata()).map_err(output_error(folder))?;
+        let metadata = crate::if_exists(folder.symlink_metadata()).map_err(output_error(folder))?;
         Ok(metadata.is_some() || folder == self.into)
     }
 

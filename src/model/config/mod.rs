@@ -142,6 +142,10 @@ pub struct Run {
         deserialize_with = "read::condition"
     )]
     pub mark_nodes: String,
+    /// Seconds after the end of the run after which the aggregator deletes the namespace that was
+    /// made for it; 0 for never.
+    #[serde(skip_serializing_if = "is_default")]
+    pub remove_after_seconds: u64,
     /// The interrupted run whose remaining tests this one runs.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub resumes: String,

@@ -259,7 +259,9 @@ pub fn load(environment: &Environment) -> anyhow::Result<Run> {
     let path = (environment.variable)("SONOBUOY_CONFIG").filter(|path| !path.is_empty());
     let candidates = path.map_or_else(|| CANDIDATES.map(str::to_owned).to_vec(), |path| vec![path]);
     for path in &candidates {
-        if let Some(text) = base::found(std::fs::read_to_string(path)).at("cannot read", path)? {
+        if let Some(text) =
+            base::if_exists(std::fs::read_to_string(path)).at("cannot read", path)?
+        {
             let mut run = Run::default();
             run.overlay(&text).at("configuration", path)?;
             complete(&mut run, environment);

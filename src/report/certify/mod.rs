@@ -7,6 +7,7 @@
 //! run's log and JUnit file, the unmodified description of the product, and how to reproduce the
 //! run; it is created under a temporary name and renamed, and overwrites nothing.
 
+pub mod ai;
 mod suite;
 
 use std::collections::BTreeSet;
@@ -102,17 +103,8 @@ impl Candidate {
         what: impl Display,
         tests: impl ExactSizeIterator<Item: Display>,
     ) {
-        let more = tests.len().saturating_sub(MAX_NAMES);
-        let names: String = tests
-            .take(MAX_NAMES)
-            .map(|name| format!("\n    {name}"))
-            .collect();
-        let rest = if more > 0 {
-            format!("\n    and {more} more")
-        } else {
-            String::new()
-        };
-        self.find(file, format!("{what}{names}{rest}"));
+        let names = list_names(tests);
+        self.find(file, format!("{what}{names}"));
     }
 
     /// A document of the archive; null if it is missing.
@@ -372,6 +364,19 @@ impl Candidate {
     }
 }
 
+/// The first names of a finding, one to a line, and the number of others.
+fn list_names(tests: impl ExactSizeIterator<Item: Display>) -> String {
+    let more = tests.len().saturating_sub(MAX_NAMES);
+    let mut lines: String = tests
+        .take(MAX_NAMES)
+        .map(|name| format!("\n    {name}"))
+        .collect();
+    if more > 0 {
+        lines.push_str(&format!("\n    and {more} more"));
+    }
+    lines
+}
+
 /// File names of a submission.
 const FILES: [&str; 4] = ["README.md", "e2e.log", "junit_01.xml", "PRODUCT.yaml"];
 
@@ -379,19 +384,31 @@ const FILES: [&str; 4] = ["README.md", "e2e.log", "junit_01.xml", "PRODUCT.yaml"
 /// paths of its files.
 pub fn write(candidate: &Candidate, product: &Product, into: &Path) -> Result<Vec<PathBuf>> {
     check(into)?;
-    fill(candidate, product, into).with_context(|| format!("cannot write `{}`", into.display()))?;
+    write_folder(into, |making| fill(candidate, product, making))?;
     Ok(FILES.map(|name| into.join(name)).to_vec())
 }
 
-fn fill(candidate: &Candidate, product: &Product, into: &Path) -> Result<()> {
-    let above = into
-        .parent()
-        .filter(|above| !above.as_os_str().is_empty())
-        .unwrap_or(Path::new("."));
-    fs::create_dir_all(above)?;
-    let beside = base::temp::Folder::inside(above)?;
-    let making = beside.join("submission");
-    fs::create_dir(&making)?;
+/// Writes a new folder: under a temporary name until it is complete.
+fn write_folder(into: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let write = || {
+        let above = into
+            .parent()
+            .filter(|above| !above.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        fs::create_dir_all(above)?;
+        let beside = base::temp::Folder::inside(above)?;
+        let making = beside.join("submission");
+        fs::create_dir(&making)?;
+        fill(&making)?;
+        if into.exists() {
+            fs::remove_dir(into)?;
+        }
+        anyhow::Ok(fs::rename(&making, into)?)
+    };
+    write().with_context(|| format!("cannot write `{}`", into.display()))
+}
+
+fn fill(candidate: &Candidate, product: &Product, making: &Path) -> Result<()> {
     let [readme, log, junit, description] = FILES.map(|name| making.join(name));
     for (path, of) in [(log, &candidate.log), (junit, &candidate.junit)] {
         let mut content = candidate
@@ -405,16 +422,12 @@ fn fill(candidate: &Candidate, product: &Product, into: &Path) -> Result<()> {
         .replace("@PRODUCT@", &product.name)
         .replace("@VERSION@", &candidate.version)
         .replace("@REQUIRED@", &candidate.required.0.to_string());
-    fs::write(readme, text)?;
-    if into.exists() {
-        fs::remove_dir(into)?;
-    }
-    Ok(fs::rename(&making, into)?)
+    Ok(fs::write(readme, text)?)
 }
 
 /// Fails if `into` has content that would be overwritten.
 pub fn check(into: &Path) -> Result<()> {
-    let first = base::found(fs::read_dir(into))
+    let first = base::if_exists(fs::read_dir(into))
         .at("cannot use", into)?
         .and_then(|mut entries| entries.next());
     ensure!(
@@ -486,26 +499,26 @@ impl Product {
                     mistake(name, &said).map_or(Ok(()), |why| Err(value.position.error(why)))
                 })
             } else {
-                let known = KEYS.map(|(key, _)| key).join(", ");
+                let keys = KEYS.map(|(key, _)| key).join(", ");
                 Err(key
                     .position
-                    .error(format!("`{name}` is unknown; use {known}")))
+                    .error(format!("`{name}` is unknown; use {keys}")))
             };
             wrong.extend(checked.err().map(|error| error.to_string()));
         }
-        let said = |key: &str| {
+        let text_of = |key: &str| {
             node.get(key)
                 .map(|value| scalar(key, value).unwrap_or_else(|_| key.to_owned()))
         };
         let missing = KEYS
             .iter()
-            .filter(|(key, required)| *required && said(key).is_none_or(|text| text.is_empty()));
+            .filter(|(key, required)| *required && text_of(key).is_none_or(|text| text.is_empty()));
         wrong.extend(missing.map(|(key, _)| format!("`{key}` is missing or empty")));
         if !wrong.is_empty() {
             return Err(wrong);
         }
         Ok(Self {
-            name: said("name").unwrap_or_default(),
+            name: text_of("name").unwrap_or_default(),
             text,
         })
     }

@@ -6,10 +6,9 @@ use std::io::{self, BufReader, Read};
 use std::rc::Rc;
 
 use anyhow::{Result, anyhow, ensure};
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use base::visible::tail;
-use base::{clock, json};
+use model::go_test::GoTestEvent;
 use model::item::read::Metered;
 use model::item::tree::Tree;
 use model::item::{DURATION, ERROR, FAILED, FAILURE, FILE, Item, PASSED, SKIPPED, UNKNOWN};
@@ -22,16 +21,6 @@ const OUTPUTS_LIMIT: usize = 8 << 20;
 const UNFINISHED_LIMIT: usize = 32 << 20;
 /// Overhead of a test's output besides its text.
 const OUTPUT_COST: usize = 128;
-
-/// Relevant fields of an event; others are only type-checked.
-#[derive(Default)]
-struct GoTestEvent {
-    action: String,
-    package: String,
-    test: String,
-    output: String,
-    elapsed: Option<f64>,
-}
 
 /// Output of running tests.
 #[derive(Default)]
@@ -151,10 +140,10 @@ impl Unfinished {
 /// Adds the tests of a file to the current group, and what failed or did not end besides. After an
 /// error, previous tests are kept. `file` is the path for items that are not tests.
 pub(super) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> {
-    let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let (last, bytes_read) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let metered = Metered {
         input,
-        taken: taken.clone(),
+        bytes_read: bytes_read.clone(),
     };
     let input = Last {
         input: BufReader::with_capacity(64 << 10, metered),
@@ -163,7 +152,7 @@ pub(super) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> 
     let (mut outputs, mut unfinished) = (TestOutputs::default(), Unfinished::default());
     let mut is_empty = true;
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<GoTestEvent>>() {
-        taken.set(0);
+        bytes_read.set(0);
         let event = event
             .map_err(|error| reason(&error, last.get()))?
             .unwrap_or_default();
@@ -290,57 +279,4 @@ fn reason(error: &serde_json::Error, last: u8) -> anyhow::Error {
         c => c.to_string(),
     };
     anyhow!("invalid character '{quoted}' {context}")
-}
-
-impl<'de> Deserialize<'de> for GoTestEvent {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = GoTestEvent;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-                f.write_str("an event of `go test -json`")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<GoTestEvent, A::Error> {
-                let mut event = GoTestEvent::default();
-                while let Some(Text(key)) = map.next_key()? {
-                    // Keys match in any case, as in Go; null leaves a field unchanged.
-                    match key.to_ascii_lowercase().as_str() {
-                        "action" => replace(&mut event.action, map.next_value()?),
-                        "test" => replace(&mut event.test, map.next_value()?),
-                        "package" => replace(&mut event.package, map.next_value()?),
-                        "output" => replace(&mut event.output, map.next_value()?),
-                        "elapsed" => event.elapsed = map.next_value::<Option<f64>>()?,
-                        "time" => {
-                            let time = map.next_value::<Option<Text>>()?;
-                            if let Some(Text(time)) =
-                                time.filter(|Text(time)| clock::parse_rfc3339(time).is_none())
-                            {
-                                return Err(serde::de::Error::custom(format!("no time: {time:?}")));
-                            }
-                        }
-                        _ => drop(map.next_value::<IgnoredAny>()?),
-                    }
-                }
-                Ok(event)
-            }
-        }
-        input.deserialize_map(Fields)
-    }
-}
-
-fn replace(field: &mut String, value: Option<Text>) {
-    if let Some(Text(value)) = value {
-        *field = value;
-    }
-}
-
-/// A string in which bytes that are not UTF-8 are replaced, since tests may print any.
-struct Text(String);
-
-impl<'de> Deserialize<'de> for Text {
-    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
-        json::lossy(input, |text| Self(text.to_owned()))
-    }
 }

@@ -50,7 +50,7 @@ const EXPANDED_LIMIT: u64 = 4 << 20;
 const MAX_NODE_BYTES: u64 = 64 << 20;
 
 /// Maximum unreadable files of a plugin named in the log: each node often has the same problem.
-const MAX_TOLD: u64 = 5;
+const MAX_LOGGED_ERRORS: u64 = 5;
 
 /// The end of the names of files that may be logs of a suite.
 const LOG_SUFFIX: &str = ".log";
@@ -282,7 +282,7 @@ impl<'a> PluginFiles<'a> {
     }
 
     /// Path relative to the processed plugin's folder, with the separators of archives.
-    fn shown(&self, path: &Path) -> String {
+    fn archive_path(&self, path: &Path) -> String {
         self.prefix.clone() + &path.iter().map(OsStr::to_string_lossy).joined("/")
     }
 
@@ -337,8 +337,8 @@ struct TreeBuilder<'a> {
     /// Number of expected results without files.
     missing: usize,
     unreadable: u64,
-    /// Tests already taken, if there are parts.
-    told: HashSet<String>,
+    /// Tests in the tree so far, if there are parts.
+    written_tests: HashSet<String>,
     /// Tests of the previous run that are not written yet.
     resumed: BTreeMap<String, String>,
     /// What the JUnit files of each folder of the current result contain.
@@ -363,7 +363,7 @@ impl<'a> TreeBuilder<'a> {
             limit: u64::MAX,
             missing: 0,
             unreadable: 0,
-            told: HashSet::new(),
+            written_tests: HashSet::new(),
             resumed: rules.resumed.1.clone(),
             suites: BTreeMap::new(),
         })
@@ -371,7 +371,7 @@ impl<'a> TreeBuilder<'a> {
 
     /// Completes the file `path`.
     fn finish(self, path: &Path) -> Result<PluginOutcome> {
-        if let more @ 1.. = self.unreadable.saturating_sub(MAX_TOLD) {
+        if let more @ 1.. = self.unreadable.saturating_sub(MAX_LOGGED_ERRORS) {
             log::warn!(
                 "cannot read {more} more results of plugin `{}`",
                 self.rules.name
@@ -489,11 +489,11 @@ impl<'a> TreeBuilder<'a> {
     /// not be kept: what is missing may have failed.
     fn dropped(&mut self, plugin: &str, node: Option<&str>) -> Result<()> {
         let rules = self.rules;
-        let meant =
-            |one: &&Expected| one.plugin == plugin && node.is_none_or(|node| one.node == node);
-        for Expected { dropped, .. } in rules.expected.iter().filter(meant) {
-            if !dropped.is_empty() {
-                let item = Item::new("archive", UNKNOWN).with_meta("error", &dropped.to_string());
+        for result in &rules.expected {
+            let is_on_node = node.is_none_or(|node| result.node == node);
+            if result.plugin == plugin && is_on_node && !result.dropped.is_empty() {
+                let message = result.dropped.to_string();
+                let item = Item::new("archive", UNKNOWN).with_meta("error", &message);
                 self.tree.item(&item)?;
             }
         }
@@ -625,7 +625,7 @@ impl<'a> TreeBuilder<'a> {
                 ..*content
             };
             if let Some(reason) = ran.refute(&claims) {
-                let item = Item::new(name, UNKNOWN).with_meta(FILE, &self.files.shown(path));
+                let item = Item::new(name, UNKNOWN).with_meta(FILE, &self.files.archive_path(path));
                 self.tree.item(&item.with_meta(ERROR, &reason))?;
             }
         }
@@ -634,7 +634,7 @@ impl<'a> TreeBuilder<'a> {
 
     fn file(&mut self, path: &Path, name: &str) -> Result<()> {
         self.rules.check_time()?;
-        let item = Item::new(name, "").with_meta(FILE, &self.files.shown(path));
+        let item = Item::new(name, "").with_meta(FILE, &self.files.archive_path(path));
         let typed = item.clone().with_meta("type", "file");
         let mark = self.tree.mark();
         self.tree.limit(self.limit);
@@ -675,7 +675,7 @@ impl<'a> TreeBuilder<'a> {
             self.tree.back(mark)?;
             let reason = format!("{error:#}");
             self.unreadable += 1;
-            if self.unreadable <= MAX_TOLD {
+            if self.unreadable <= MAX_LOGGED_ERRORS {
                 log::warn!(
                     "cannot read the result `{}`: {reason}",
                     self.files.dir.join(path).display()
@@ -695,7 +695,7 @@ impl<'a> TreeBuilder<'a> {
     fn junit(&mut self, path: &Path, typed: &Item) -> Result<()> {
         let file = self.files.open_result(path)?;
         let end = SuiteEnd::read(self.files.open(path)?).unwrap_or_default();
-        let shown = self.files.shown(path);
+        let archive_path = self.files.archive_path(path);
         let mark = self.tree.mark();
         self.tree.enter(typed, PASSED)?;
         let is_first = self.files.prefix.is_empty();
@@ -703,24 +703,24 @@ impl<'a> TreeBuilder<'a> {
             index,
             rules,
             tree,
-            told,
+            written_tests,
             resumed,
             ..
         } = self;
-        let (before, run) = (resumed.clone(), &rules.resumed.0);
-        let (mut taken, mut left) = (0, 0);
-        let read = junit::read(file, end.as_ref(), &shown, &mut |step| {
+        let (resumed_before, run) = (resumed.clone(), &rules.resumed.0);
+        let (mut written, mut left_out) = (0, 0);
+        let read = junit::read(file, end.as_ref(), &archive_path, &mut |step| {
             let Step::Item(mut item) = step else {
                 return tree.step(step);
             };
             let is_elsewhere = match &*item.status {
                 SKIPPED => !is_first || index.ran.contains(&item.name),
                 // Each part lists the suite's setup and teardown.
-                PASSED => !is_first && told.contains(&item.name),
+                PASSED => !is_first && written_tests.contains(&item.name),
                 _ => false,
             };
             if is_elsewhere {
-                left += 1;
+                left_out += 1;
                 return Ok(());
             }
             match resumed
@@ -731,9 +731,9 @@ impl<'a> TreeBuilder<'a> {
                 None => index.judge(&mut item),
             }
             if !index.ran.is_empty() {
-                told.insert(item.name.clone());
+                written_tests.insert(item.name.clone());
             }
-            taken += 1;
+            written += 1;
             tree.item(&item)
         });
         match read {
@@ -742,11 +742,11 @@ impl<'a> TreeBuilder<'a> {
                 self.suites.entry(folder).or_default().add(content);
             }
             Err(error) => {
-                self.resumed = before;
+                self.resumed = resumed_before;
                 return Err(error);
             }
         }
-        if taken == 0 && left > 0 {
+        if written == 0 && left_out > 0 {
             // Other parts contain all of its tests.
             return self.tree.back(mark);
         }
@@ -804,7 +804,7 @@ impl<'a> TreeBuilder<'a> {
             Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
         self.tree
-            .item(&item.with_meta("file", &self.files.shown(path)))
+            .item(&item.with_meta("file", &self.files.archive_path(path)))
     }
 }
 

@@ -153,29 +153,23 @@ impl Kubelets {
 
     /// Skipped queries, node by node.
     pub(super) fn troubles(&self) -> Vec<FailedQuery> {
-        let kubelets = lock(&self.known);
-        let skipped = kubelets
-            .kubelets
-            .iter()
-            .filter(|(_, kubelet)| kubelet.left_out > 0);
-        let trouble = |(node, kubelet): (&String, &Kubelet)| {
+        let limit = self.times.map(|times| clock::duration(times.limit));
+        let limit = limit.unwrap_or_default();
+        let mut troubles = Vec::new();
+        for (node, kubelet) in &lock(&self.known).kubelets {
             let questions = match kubelet.left_out {
+                0 => continue,
                 1 => "1 request for its data or logs is".to_owned(),
                 number => format!("{number} requests for its data and logs are"),
             };
             let why = match &kubelet.silent {
                 Some(why) => format!(", since its kubelet does not answer: {why}"),
-                None => {
-                    let limit = self
-                        .times
-                        .map(|times| clock::duration(times.limit))
-                        .unwrap_or_default();
-                    format!(": the {limit} for the snapshot were up (`Limits.Snapshot.Time`)")
-                }
+                None => format!(": the {limit} for the snapshot were up (`Limits.Snapshot.Time`)"),
             };
-            FailedQuery::new("Nodes", "", node, format!("{questions} skipped{why}"))
-        };
-        skipped.map(trouble).collect()
+            let message = format!("{questions} skipped{why}");
+            troubles.push(FailedQuery::new("Nodes", "", node, message));
+        }
+        troubles
     }
 }
 

@@ -151,7 +151,8 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
         "ephemeralContainerStatuses",
     ];
     let kinds = ["initContainers", "containers", "ephemeralContainers"];
-    let task = |container: &Value| {
+    let mut tasks = Vec::new();
+    for container in kinds.iter().flat_map(|kind| spec[kind].items()) {
         let container = &container["name"];
         let mut statuses = states.iter().flat_map(|key| status[key].items());
         let state = statuses
@@ -169,14 +170,10 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
             _ => waiting.is_null() || restarted || starting,
         };
         if !ran || (limits.previous && !restarted) {
-            return None;
+            continue;
         }
         let container = container.text();
         let request = request(namespace, name, container, limits);
-        let (node, shown) = (
-            spec["nodeName"].text().to_owned(),
-            format!("{name}/{container}"),
-        );
         let place = layout::pod_log(
             &component(namespace),
             &component(name),
@@ -187,17 +184,13 @@ fn logs_of(pod: &Value, config: &config::Run) -> Vec<QueryTask> {
             request,
             starting,
         });
-        Some(QueryTask {
-            name: shown,
-            node,
+        tasks.push(QueryTask {
+            name: format!("{name}/{container}"),
+            node: spec["nodeName"].text().to_owned(),
             ..QueryTask::new("PodLogs", namespace, what)
-        })
-    };
-    kinds
-        .iter()
-        .flat_map(|kind| spec[kind].items())
-        .filter_map(task)
-        .collect()
+        });
+    }
+    tasks
 }
 
 fn request(namespace: &str, pod: &str, container: &str, limits: &config::PodLogs) -> Request {

@@ -1,9 +1,10 @@
-//! Derives progress from the log of a conformance suite that posts none: that of Kubernetes 1.33,
-//! for one, only reports the number of tests.
+//! Derives progress from the log of a suite that posts none: the conformance tests of Kubernetes
+//! 1.33, for one, only report their number, and `go test` reports nothing.
 //!
 //! Ginkgo prints a dot for each passed test, and the name of a failed one after it. With `-v`, it
 //! prints the name of each test: before it runs, below a rule, or after its dot if several run in
-//! parallel. `--poll-progress-after` names slow tests.
+//! parallel. `--poll-progress-after` names slow tests. `go test -v` names each test before and after
+//! it runs, but never the number of tests.
 //! Starts no thread.
 
 use std::fs::File;
@@ -18,7 +19,9 @@ use base::json::json;
 use base::lock;
 use base::stop::Stop;
 use client::Client;
+use model::go_test::{GoTestLine, log_line};
 use model::status;
+use model::verdict::TestOutcome;
 
 /// Log of the tests, in the results directory.
 const LOG: &str = "e2e.log";
@@ -141,6 +144,11 @@ impl Suite {
 
     fn end_of_line(&mut self) {
         let line = String::from_utf8_lossy(&self.line).into_owned();
+        if self.total == 0
+            && let Some(test_line) = go_test(&line)
+        {
+            return self.take_go_test(&test_line);
+        }
         let inner = line.trim();
         match std::mem::take(&mut self.next) {
             _ if self.after_dot && FAILED.iter().any(|mark| line.starts_with(mark)) => {
@@ -150,10 +158,7 @@ impl Suite {
             LineKind::Failed => {
                 self.running = None;
                 let name = name(&line);
-                self.failed += 1;
-                if self.failures.len() < MAX_FAILURES {
-                    self.failures.push(name.clone());
-                }
+                self.fail(name.clone());
                 self.ended("FAILED", &name);
             }
             LineKind::Passed if is_test(&line) => self.ended("PASSED", &name(&line)),
@@ -166,6 +171,29 @@ impl Suite {
                 self.running = Some(name);
             }
             _ => self.plain_line(&line),
+        }
+    }
+
+    /// Counts a test of Go.
+    fn take_go_test(&mut self, line: &GoTestLine<'_>) {
+        let message = match line {
+            GoTestLine::Run(name) => status::running_test(name, None),
+            GoTestLine::End(TestOutcome::Failed, name) => {
+                self.fail((*name).to_owned());
+                format!("FAILED {name}")
+            }
+            GoTestLine::End(outcome, name) => {
+                self.completed += 1;
+                format!("{} {name}", outcome.status().to_uppercase())
+            }
+        };
+        self.told.push((message, self.completed, self.failed));
+    }
+
+    fn fail(&mut self, name: String) {
+        self.failed += 1;
+        if self.failures.len() < MAX_FAILURES {
+            self.failures.push(name);
         }
     }
 
@@ -220,6 +248,13 @@ impl Suite {
     }
 }
 
+/// What a line of `go test -v` says about a test that is not inside another one.
+fn go_test(line: &str) -> Option<GoTestLine<'_>> {
+    let test_line = log_line(line).filter(|_| !line.starts_with(char::is_whitespace))?;
+    let (GoTestLine::Run(name) | GoTestLine::End(_, name)) = test_line;
+    (!name.contains('/')).then_some(test_line)
+}
+
 /// Whether a line below a rule is the name of a test, and not of the suite's setup or teardown.
 fn is_test(line: &str) -> bool {
     let word = line.strip_prefix('[').and_then(|rest| rest.split_once(']'));
@@ -244,7 +279,7 @@ pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop
     let (mut suite, mut file) = (Suite::default(), None);
     while !stop.wait(INTERVAL) {
         if file.is_none() {
-            match base::found(File::open(folder.join(LOG))) {
+            match base::if_exists(File::open(folder.join(LOG))) {
                 Ok(opened) => file = opened,
                 Err(error) => return log::debug!("`{LOG}` is not followed: {error}"),
             }
@@ -379,6 +414,21 @@ mod tests {
         let (suite, _) = told([&line[..]]);
         assert_eq!((suite.total, suite.completed), (2, 1));
         assert!(suite.line.capacity() <= 2 * MAX_LINE_BYTES);
+    }
+
+    #[test]
+    fn tests_of_go_are_named_and_counted() {
+        let log = "\u{16}=== RUN   TestA\n=== RUN   TestA/x\n    a.go:1: --- FAIL: no\n    --- FAIL: TestA/x \
+                   (0.1s)\n\u{16}--- FAIL: TestA (0.1s)\n=== RUN   TestB\n--- SKIP: TestB (0.0s)\nFAIL\n";
+        let (suite, told) = told(log.as_bytes().chunks(7));
+        let expected = [
+            "0 RUNNING TestA",
+            "1 FAILED TestA",
+            "1 RUNNING TestB",
+            "2 SKIPPED TestB",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!((suite.completed, suite.failures), (1, vec!["TestA".into()]));
     }
 
     #[test]

@@ -296,7 +296,7 @@ fn digest_text(digest: &Sha256) -> String {
 /// The SHA-256 in all lines of `Repr-Digest`, if any; other kinds are ignored. `None` for a
 /// malformed line or two digests that differ.
 fn announced_digest<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Option<Sha256>> {
-    let mut found = None;
+    let mut announced = None;
     for member in lines.flat_map(|line| line.split(',')) {
         let (kind, value) = member.trim().split_once('=')?;
         let (value, parameters) = value
@@ -310,12 +310,12 @@ fn announced_digest<'a>(lines: impl Iterator<Item = &'a str>) -> Option<Option<S
                 .decode(value)
                 .ok()
                 .and_then(|d| d.try_into().ok())?;
-            if *found.get_or_insert(digest) != digest {
+            if *announced.get_or_insert(digest) != digest {
                 return None;
             }
         }
     }
-    Some(found)
+    Some(announced)
 }
 
 #[cfg(test)]

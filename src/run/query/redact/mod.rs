@@ -74,16 +74,14 @@ impl Redactor {
         for name in &asked.text {
             nameless.push((name.clone(), compile(name)?));
         }
-        let of_secrets = |path: &str| {
-            (
-                SECRETS.to_owned(),
-                Field {
-                    kind: "Secret".into(),
-                    path: path.into(),
-                },
-            )
-        };
-        let mut fields: Vec<_> = FIELDS.map(of_secrets).into();
+        let mut fields = Vec::new();
+        for path in FIELDS {
+            let field = Field {
+                kind: "Secret".into(),
+                path: path.into(),
+            };
+            fields.push((SECRETS.to_owned(), field));
+        }
         fields.extend(
             asked
                 .fields
