@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 use super::flag::{accepting_values, like_original, showing_all, showing_switches, words};
 use super::{
     certify, completion, containers, delete, doctor, e2e, each, gather_flags, generate, images,
-    logs, query, results, retrieve, run, status, version, wait,
+    logs, query, results, retrieve, run_args, status, version, wait,
 };
 use base::Joined as _;
 use base::logger::LEVELS;
@@ -107,7 +107,7 @@ struct IgnoredFlags {
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Subcommand {
-    Run(Box<run::RunArgs>),
+    Run(Box<run_args::RunArgs>),
     Each(Box<each::EachArgs>),
     Doctor(Box<doctor::DoctorArgs>),
     Status(status::StatusArgs),

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use super::file::read_text;
-use super::flag::{Filled as _, usage_error};
+use super::flag::{Filled as _, examples, usage_error};
 use super::run_plan::read_tests;
-use super::usage::examples;
 use super::{comparison, output};
 use crate::image::kit::Kit;
 use crate::remote::seal;

@@ -19,12 +19,14 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{AfterwardsFlags, ColorChoice, OutputFiles, ending, error_after_verdict};
+use super::afterwards::{AfterwardsFlags, OutputFiles};
 use super::cluster::{self, ClusterFlags, RunAccess};
+use super::color::ColorChoice;
 use super::flag::{interrupted, invalid, usage_error, within};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::results::{self, Part};
 use super::run_flags::SettingFlags;
+use super::verdict::{ending, error_after_verdict};
 use crate::progress_view::{
     About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
 };

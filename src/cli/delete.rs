@@ -6,10 +6,9 @@ use anyhow::Result;
 
 use super::cluster::{self, ClusterFlags, NamespaceFlag};
 use super::clusters::{self, ClustersFlags, Fleet};
-use super::flag::parse_minutes;
+use super::flag::{examples, parse_minutes};
 use super::output;
 use super::run_flags::{RbacMode, WaitOutput};
-use super::usage::examples;
 use crate::deploy::{self, Removal};
 use model::nodes::check_condition;
 

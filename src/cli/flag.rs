@@ -14,8 +14,27 @@ use clap::builder::{PossibleValuesParser, Str, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::image::release;
+use base::Joined as _;
 use base::pattern;
 use model::verdict::Exit;
+
+/// Examples below the help of a command: what each does, and the command line.
+pub(crate) fn examples(rows: &[(&str, &str)]) -> String {
+    let rows = rows
+        .iter()
+        .map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
+    format!("Examples:\n{}", rows.joined("\n"))
+}
+
+pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set())
+}
+
+pub(crate) fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|arg| !arg.is_hide_set())
+}
 
 /// The command and all its subcommands, with switches that also accept `=true` and `=false`.
 pub(crate) fn accepting_values(command: Command) -> Command {

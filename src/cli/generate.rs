@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Command;
 
 use super::cluster::ClusterFlags;
 use super::file::{base_name, read_text};
-use super::flag::{Filled as _, Variation, Varied, invalid, is_of, words};
+use super::flag::{Filled as _, Variation, Varied, examples, invalid, is_of, visible, words};
 use super::manifest::read_manifest;
 use super::output::{self, TableFormFlag};
 use super::run_flags::{
@@ -17,8 +18,6 @@ use super::run_flags::{
     StatusServiceKind, placed_text,
 };
 use super::run_plan::{Purpose, RunRequest};
-use super::usage::examples;
-use super::{arguments, usage};
 use crate::deploy;
 use crate::image;
 use base::at::At as _;
@@ -268,8 +267,8 @@ struct InstallArgs {
     source: String,
 }
 
-/// Runs the command or its subcommand.
-pub(crate) fn run(args: &GenArgs, level: &str) -> Result<()> {
+/// Runs the command or its subcommand; `commands` are those that the help of `gen cli` describes.
+pub(crate) fn run(args: &GenArgs, level: &str, commands: fn() -> Command) -> Result<()> {
     let text = match &args.command {
         None => manifest(&args.objects, level)?,
         Some(GenCommand::Config(args)) => {
@@ -278,7 +277,7 @@ pub(crate) fn run(args: &GenArgs, level: &str) -> Result<()> {
             request.check()?;
             format!("{}\n", request.config.to_json())
         }
-        Some(GenCommand::Cli(args)) => return write_pages(args),
+        Some(GenCommand::Cli(args)) => return write_pages(args, commands()),
         Some(GenCommand::Plugin(args)) => match &args.command {
             None => new_plugin(args)?,
             Some(GenPluginCommand::E2e(args)) => {
@@ -316,12 +315,12 @@ pub(crate) fn schema(args: &SchemaArgs) -> Result<()> {
 }
 
 /// Writes a Markdown page with the help of each command.
-fn write_pages(args: &GenCliArgs) -> Result<()> {
+fn write_pages(args: &GenCliArgs, commands: Command) -> Result<()> {
     let dir = Path::new(if args.dir.is_empty() { "." } else { &args.dir });
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
-    let mut commands = vec![arguments::for_display()];
+    let mut commands = vec![commands];
     while let Some(mut command) = commands.pop() {
-        commands.extend(usage::visible(&command).cloned());
+        commands.extend(visible(&command).cloned());
         let help = command.render_help();
         let name = command.get_bin_name().unwrap_or_default();
         let file = dir.join(name.replace(' ', "_") + ".md");

@@ -13,8 +13,9 @@ use super::afterwards::{AfterwardsFlags, Reporter, check_upload, prepare_archive
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
+use super::load::LoadFlags;
 use super::output::{self, INTERRUPTED};
-use super::run::{BeforeRunFlags, DryRun, LoadFlags, RunArgs};
+use super::run_args::{BeforeRunFlags, DryRun, RunArgs};
 use super::run_flags::{
     DNS_NAMESPACE, DNS_POD_LABELS, E2eFlags, Harden, ImageFlags, NodeFlags, PluginFlags,
     PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,

@@ -13,9 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::cluster::{ClusterFlags, NamespaceFlag, RunAccess};
-use super::flag::{Filled as _, parse_seconds, within};
+use super::flag::{Filled as _, examples, parse_seconds, within};
 use super::output::{self, TableFormFlag};
-use super::usage::examples;
 use base::retry::Attempts;
 use base::visible;
 use kube::{Client, Error, Event, Object as _, Request, Resource, Selector};

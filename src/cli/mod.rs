@@ -15,13 +15,18 @@ use model::names::VERSION;
 use model::verdict::code_after_error;
 
 mod arguments;
+mod candidates;
 mod cluster;
+mod color;
+mod download;
 mod file;
 mod flag;
 mod output;
+mod run_args;
 mod run_flags;
 mod run_plan;
 mod usage;
+mod verdict;
 
 mod afterwards;
 mod answers;
@@ -83,7 +88,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     sys::withhold_inherited_files();
     let args = without_own_path(args.into_iter().collect());
-    if let Some(code) = completion::answer(&args) {
+    if let Some(code) = candidates::answer(&args) {
         return code;
     }
     if let Err(error) = sys::survive_file_limit() {
@@ -214,7 +219,7 @@ fn dispatch(arguments: Arguments) -> Result<u8> {
             gather_flags::GatherCommand::Hello(args) => hello::run(args),
             _ => gather::run(&args),
         },
-        Subcommand::Gen(args) => generate::run(&args, level),
+        Subcommand::Gen(args) => generate::run(&args, level, arguments::for_display),
         Subcommand::Get(args) => logs::get(&args),
         Subcommand::Help(args) => help(&args.command),
         Subcommand::Images(args) => images::run(&args),
@@ -264,7 +269,7 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     let usage = is_usage.then(|| usage_of(path));
     report_error(&message, usage.as_deref());
     match special {
-        Some(Error::Judged(_, exit)) => code_after_error(afterwards::ending(exit.clone())),
+        Some(Error::Judged(_, exit)) => code_after_error(verdict::ending(exit.clone())),
         _ => code_after_error(0),
     }
 }

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{ColorChoice, VerdictFlags, annotate, ending};
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
+use super::color::ColorChoice;
 use super::comparison::{self, check_names, check_seal_beside};
-use super::flag::{Filled as _, usage_error, words};
-use super::retrieve::{fetch, interrupted_transfer, unpack};
-use super::usage::examples;
+use super::download::{fetch, interrupted_transfer, unpack};
+use super::flag::{Filled as _, examples, usage_error, words};
+use super::verdict::{VerdictFlags, annotate, ending};
 use super::{containers, output};
 use crate::remote::{Retrieval, seal};
 use base::{near, temp};

@@ -8,11 +8,10 @@ use anyhow::{Result, bail};
 
 use super::cluster::{ClusterFlags, CredentialsFlag, NamespaceFlag, RunAccess};
 use super::clusters::{self, ClustersFlags, Fleet, Printed};
-use super::flag::{Filled as _, interrupted, usage_error};
+use super::flag::{Filled as _, examples, interrupted, usage_error};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::run_flags::EstimateFlag;
 use super::run_plan;
-use super::usage::examples;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
 use crate::remote::state::{RunState, StatusSource};
 use crate::remote::whole_status;

@@ -12,8 +12,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
 use super::arguments::{self, name};
-use super::flag::usage_error;
-use base::Joined as _;
+use super::flag::{shown_flags, usage_error, visible};
 use base::near::{self, question};
 use model::plugin::builtin;
 
@@ -48,14 +47,6 @@ const COMMANDS: &[(&str, &str)] = &[
     ("images rm", "images delete"),
     ("gen manifest", "gen"),
 ];
-
-/// Examples below the help of a command: what each does, and the command line.
-pub(crate) fn examples(rows: &[(&str, &str)]) -> String {
-    let rows = rows
-        .iter()
-        .map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
-    format!("Examples:\n{}", rows.joined("\n"))
-}
 
 /// The hint for a version that is requested in another way.
 const VERSION: &str = "; `sonobuoy --version` prints the version";
@@ -262,12 +253,6 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
     Err(usage_error(message))
 }
 
-pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
-    command
-        .get_subcommands()
-        .filter(|inner| !inner.is_hide_set())
-}
-
 /// The commands that `word` may mean below `path`; others are given in full.
 pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
     let table = arguments::for_display();
@@ -351,10 +336,6 @@ fn other_case(flag: &str, path: &[String]) -> String {
 
 fn command_at(path: &[String]) -> Command {
     arguments::command_at(path).unwrap_or_default()
-}
-
-pub(crate) fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
-    command.get_arguments().filter(|arg| !arg.is_hide_set())
 }
 
 /// The probable meaning of an unexpected argument.

@@ -10,15 +10,14 @@ use anyhow::{Result, bail, ensure};
 use super::afterwards::{Afterwards, AfterwardsFlags, check_upload};
 use super::cluster::{ClusterFlags, CredentialsFlag};
 use super::clusters::{self, ClustersFlags, Fleet};
-use super::flag::{Filled as _, Variation, Varied, interrupted, is_of};
+use super::flag::{Filled as _, Variation, Varied, examples, interrupted, is_of};
 use super::output::{self, TableForm};
-use super::run::RunArgs;
+use super::run_args::RunArgs;
 use super::run_flags::{
     ConfigFlag, ProgressFlags, RbacFlag, RunFlags, RunNamespaceFlag, WaitOutput, WaitingFlags,
 };
 use super::run_plan::{Purpose, RunRequest};
 use super::status::{News, text};
-use super::usage::examples;
 use crate::deploy;
 use crate::progress_view::{self, About, Board, ProgressOutput};
 use crate::remote::seal::Authorities;

@@ -20,7 +20,7 @@ use base::{Joined as _, logger, visible};
 use kube::{
     self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Rules, Selector,
 };
-use model::{names, status};
+use model::{names, remedies, status};
 
 /// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] = [
@@ -565,7 +565,8 @@ impl NewObject<'_> {
             )),
             false => remedy(error, &self.resource, &self.namespace),
         };
-        let lacks_right = (error.is_forbidden() && error.obstacle().is_none())
+        let lacks_right = error
+            .lacks_right()
             .then(|| self.resource.plural.to_string());
         Refused {
             object: Some(self.described()),
@@ -685,7 +686,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
              with `--rbac Disable --existing-service-account --service-account-name`"
         }
         None => match refusal.code {
-            403 => {
+            403 if error.lacks_right() => {
                 let within = if resource.namespaced {
                     format!(" in namespace `{namespace}`")
                 } else {
@@ -697,6 +698,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
                      {FEWER_RIGHTS}"
                 ));
             }
+            403 => remedies::remedy(&refusal.message)?,
             409 if error.already_exists() => {
                 "it exists already, from an earlier run or somebody else: remove it with `sonobuoy \
                  delete -n NAMESPACE --wait`, or use another namespace with `-n`"
@@ -845,6 +847,12 @@ mod tests {
             "Forbidden",
             "User \"u\" cannot create resource \"pods\"",
             "may not create pods in namespace `ns`",
+        );
+        check(
+            403,
+            "Forbidden",
+            "pods \"p\" is forbidden: pod rejected: RuntimeClass \"none\" not found",
+            "`kubectl get runtimeclasses` lists them",
         );
         check(
             409,

@@ -166,10 +166,14 @@ impl Preflight<'_> {
             reference.resource != Resource::SECRETS || Some(&*reference.name) != self.pull_secret
         };
         let (mut missing, mut denied) = (Vec::new(), None);
+        let mut lacks_namespaced = false;
         for reference in self.references.iter().filter(is_asked).take(MAX_REFERENCES) {
             let resource = &reference.resource;
             match client.find(resource, namespace, &reference.name) {
-                Ok(None) => missing.push(reference.sentence()),
+                Ok(None) => {
+                    missing.push(reference.sentence());
+                    lacks_namespaced |= resource.namespaced;
+                }
                 Ok(Some(_)) => {}
                 Err(error) if error.is_forbidden() => denied = Some(error),
                 Err(error) => return Err(error),
@@ -181,7 +185,9 @@ impl Preflight<'_> {
             (false, _) => {}
         }
         let missing = missing.join(", ");
+        // Nobody can create an object in a namespace that the run has yet to create.
         let is_new = self.makes_namespace
+            && lacks_namespaced
             && matches!(client.find(&Resource::NAMESPACES, "", namespace), Ok(None));
         Ok(Some(if is_new {
             format!(

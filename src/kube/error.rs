@@ -184,6 +184,15 @@ impl Error {
         self.code() == Some(403)
     }
 
+    /// Whether the account lacks the right to the request. Admission rejects objects with the same
+    /// code; only an authorizer's message says what the user cannot do.
+    pub fn lacks_right(&self) -> bool {
+        let Self::Api(refusal) = self else {
+            return false;
+        };
+        refusal.code == 403 && refusal.message.contains("\" cannot ")
+    }
+
     /// Whether a resource version or a `continue` token is too old.
     pub fn is_gone(&self) -> bool {
         self.code() == Some(410)
