@@ -29,7 +29,6 @@ use kube::Client;
 use model::layout;
 use model::status::Run;
 use model::timings::{self, Stopwatch};
-use model::verdict::FailOn;
 use report::{self, Depth, OpenedArchive, Report, TextOutput, View, ViewMode};
 
 /// Maximum time to wait for a deletion.
