@@ -169,7 +169,23 @@ impl<'a> Afterwards<'a> {
     }
 
     fn fetches(&self) -> bool {
-        self.reads() || self.retrieve.is_some() || self.upload.is_some()
+        self.has_product() || self.upload.is_some()
+    }
+
+    /// Whether the report or the path of the archive goes to standard output.
+    pub(crate) fn has_product(&self) -> bool {
+        self.reads() || self.retrieve.is_some()
+    }
+
+    /// Whether the report is printed: if the archive is read, and to people who get it.
+    pub(crate) fn shows_report(&self) -> bool {
+        let is_for_people = io::stdout().is_terminal() && self.progress != Some(ProgressForm::Json);
+        self.reads() || self.retrieve.is_some() && is_for_people
+    }
+
+    /// Whether the run is removed from the cluster.
+    pub(crate) fn deletes(&self) -> bool {
+        self.delete.is_some()
     }
 
     /// Performs the steps. The run is deleted only once its archive is safe. Without access to the
@@ -258,7 +274,7 @@ impl<'a> Afterwards<'a> {
             return Ok(0);
         }
         // A persistent claim holds the archives of all runs.
-        let newest = report::newest(paths).filter(|_| self.reads());
+        let newest = report::newest(paths).filter(|_| self.shows_report());
         if let Some(path) = newest {
             let is_kept = self.retrieve.is_some();
             let reported = self.reporter.report(path, None, is_kept);

@@ -204,7 +204,7 @@ fn check_seal(archive: &str) -> Result<()> {
         if checked.authority.is_none() {
             checked.log();
         }
-    } else {
+    } else if archive.exists() {
         log::warn!(
             "`{}` was not checked: it has no seal beside it",
             archive.display()

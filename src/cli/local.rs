@@ -21,7 +21,7 @@ use super::run_flags::{
     PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,
 };
 use super::run_plan::RunRequest;
-use super::wait::{DAY, verdict};
+use super::wait::{DAY, report_end, verdict};
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
@@ -153,6 +153,9 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let names: Vec<_> = wholes
         .map(|definition| definition.name().to_owned())
         .collect();
+    if !stop.stopped() {
+        report_end(&complete);
+    }
     // Without a cluster there is nothing to show about its health.
     let code = if args.afterwards.is_shown_by_caller {
         0

@@ -112,7 +112,7 @@ impl RunArgs {
             &self.run.cluster,
             self.run.access().namespace,
         )?;
-        fleet.refuse_streams(&self.run.run);
+        fleet.refuse_streams(&self.run);
         fleet.refuse("--local", self.local.local);
         fleet.refuse("--certify", self.afterwards.certify.is_some());
         fleet.refuse("--baseline", self.afterwards.baseline.is_some());

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::Arg;
 use clap::builder::{StringValueParser, TypedValueParser, ValueParser};
 use serde::Serialize;
@@ -174,8 +174,8 @@ pub(crate) struct PluginFlags {
         short,
         long = "plugin",
         value_name = "PLUGIN",
-        help = "Plugin to run: file, folder, URL, installed or built-in name; @NAME renames it \
-                [default: e2e, systemd-logs]"
+        help = "Plugin to run: file, folder, URL, installed or built-in name, or - for stdin; \
+                @NAME renames it [default: e2e, systemd-logs]"
     )]
     pub plugins: Vec<String>,
     #[arg(
@@ -558,12 +558,21 @@ impl RbacMode {
             Self::Disable => return Ok(false),
             Self::Detect => {}
         }
-        let groups = cluster
-            .client()
-            .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))
-            .context(
-                "cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable",
-            )?;
+        // Where nothing can be asked, a flag would not help.
+        let client = cluster.client()?;
+        let groups = client
+            .send(&Request::raw(Method::GET, "/apis"))
+            .map_err(|error| {
+                let is_unreached = error.is_unreached();
+                let error = anyhow::Error::new(error);
+                match is_unreached {
+                    true => error,
+                    false => error.context(
+                        "cannot ask the cluster whether it has RBAC; say so with --rbac Enable or \
+                         Disable",
+                    ),
+                }
+            })?;
         Ok(groups["groups"].items().any(|group| {
             group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"
         }))

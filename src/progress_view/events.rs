@@ -227,7 +227,9 @@ fn is_newsworthy(before: &Task, task: &Task) -> bool {
 fn count(task: &Task) -> String {
     let mut parts = Vec::new();
     match task.unit {
-        Unit::Bytes if task.total == 0 => parts.push(bytes(task.done)),
+        Unit::Bytes if task.total == 0 || task.over && task.done == task.total => {
+            parts.push(bytes(task.done));
+        }
         Unit::Bytes => parts.push(format!("{} of {}", bytes(task.done), bytes(task.total))),
         Unit::Once if task.steps.is_some() => {}
         Unit::Once => parts.push(task.word().to_owned()),

@@ -366,6 +366,8 @@ impl<'a> Reporter<'a> {
                 live::draw(Vec::new());
                 new = events::closing(shown);
             }
+            // Nothing is known yet.
+            ProgressOutput::Board if shown.scene == Scene::default() => return,
             ProgressOutput::Board => {
                 let seconds = shown.elapsed.as_secs();
                 if self.drawn.0 != shown.scene || self.drawn.1 != seconds {

@@ -23,7 +23,7 @@ use base::json::{self, json};
 use kube::Object as _;
 
 pub use read::{Rule, read, read_all, schema};
-pub use source::{Installed, find, is_selected, load_only, search, select, user_folder};
+pub use source::{Installed, STDIN, find, is_selected, load_only, search, select, user_folder};
 
 /// Name of the aggregator and of the run as a whole, reserved.
 pub const RESERVED: &str = "sonobuoy";

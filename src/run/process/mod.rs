@@ -28,7 +28,7 @@ use serde::Deserialize;
 use base::archive::Dropped;
 use base::at::{At as _, entries};
 use base::json::json;
-use base::{Joined as _, clock};
+use base::{Joined as _, clock, visible};
 use ending::SuiteEnd;
 use merge::AttemptIndex;
 use model::item::read::{self, Writer};
@@ -665,7 +665,7 @@ impl<'a> TreeBuilder<'a> {
                         status: FAILED.into(),
                         ..item
                     }
-                    .with_meta("error", &error.to_string()),
+                    .with_meta("error", &visible::without_codes(&error.to_string())),
                 };
                 return self.tree.item(&item);
             }
@@ -677,8 +677,9 @@ impl<'a> TreeBuilder<'a> {
             self.unreadable += 1;
             if self.unreadable <= MAX_LOGGED_ERRORS {
                 log::warn!(
-                    "cannot read the result `{}`: {reason}",
-                    self.files.dir.join(path).display()
+                    "cannot read the result `{}` of plugin `{}`: {reason}",
+                    path.display(),
+                    self.rules.name
                 );
             }
             self.tree.item(
