@@ -179,7 +179,7 @@ impl<'a> Afterwards<'a> {
 
     /// Whether the report is printed: if the archive is read, and to people who get it.
     pub(crate) fn shows_report(&self) -> bool {
-        let is_for_people = io::stdout().is_terminal() && self.progress != Some(ProgressForm::Json);
+        let is_for_people = io::stdout().is_terminal() && !self.reporter.has_events();
         self.reads() || self.retrieve.is_some() && is_for_people
     }
 
