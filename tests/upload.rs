@@ -19,7 +19,7 @@ use crate::support::cluster::{
 const SIGNATURE: &str = "signature=0123456789";
 
 /// Requests received by the store.
-struct Came {
+pub(super) struct Came {
     line: String,
     body: Vec<u8>,
     digest: Option<String>,

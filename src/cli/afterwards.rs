@@ -234,7 +234,7 @@ impl<'a> Afterwards<'a> {
             };
             stopwatch.end(timings::DOWNLOAD);
             if let Some(url) = self.upload
-                && let Err(error) = upload(self.progress, &paths, url, stop)
+                && let Err(error) = upload(self.reporter.progress, &paths, url, stop)
             {
                 if output::is_interrupted() {
                     return Err(error.context(advice));
