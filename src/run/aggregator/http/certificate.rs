@@ -104,7 +104,7 @@ impl Certifier {
         let holder = self.identify(store, &token, request.peer.address.ip())?;
         match authority.certify(&holder.id, &key, VALID) {
             Ok(certificate) => {
-                store.lock().hear(&holder.id, Instant::now());
+                store.lock().note_contact(&holder.id, Instant::now());
                 log::debug!("`{}` received a certificate", holder.id);
                 Ok(Response::text(200, certificate.trim_end())
                     .header(RENEW_HEADER, RENEW_AFTER.as_secs().to_string()))

@@ -92,7 +92,7 @@ impl Aggregator {
         }
         match route? {
             Route::Result(id) => {
-                store.lock().hear(&id, Instant::now());
+                store.lock().note_contact(&id, Instant::now());
                 submit(store, &id, caller.as_ref(), request)
             }
             Route::Progress(id) => update(store, &id, request),
@@ -190,7 +190,7 @@ fn submit(
 
 /// Merges a progress update.
 fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Response, Response> {
-    if !store.lock().hear(id, Instant::now()) {
+    if !store.lock().note_contact(id, Instant::now()) {
         return Err(Refusal::Unexpected.response(id));
     }
     let limited = |limit: Refusal| {
