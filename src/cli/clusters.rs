@@ -25,7 +25,7 @@ use super::color::ColorChoice;
 use super::flag::{interrupted, invalid, usage_error, within};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::results::{self, Part};
-use super::run_flags::SettingFlags;
+use super::run_flags::RunFlags;
 use super::verdict::{ending, error_after_verdict};
 use crate::progress_view::{
     About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
@@ -35,6 +35,7 @@ use base::json::{self, json};
 use base::stop::{Stop, caught};
 use base::{logger, near, percent_encoded, sys, temp};
 use kube::{Config, Options};
+use model::plugin::STDIN;
 use model::status::{FAILED, Run};
 use report::{self, Many, TextOutput};
 use run::driver::process::{Talk, ending as process_ending, start, tail};
@@ -199,10 +200,12 @@ impl<'a> Fleet<'a> {
         self.refuse(flag, file.as_deref() == Some("-"));
     }
 
-    /// Refuses manifests and credentials from standard input.
-    pub(super) fn refuse_streams(&mut self, flags: &SettingFlags) {
-        self.refuse_stream("--file -", &flags.file);
-        self.refuse_stream("--credentials -", &flags.credentials.credentials);
+    /// Refuses plugins, manifests and credentials from standard input.
+    pub(super) fn refuse_streams(&mut self, flags: &RunFlags) {
+        let mut plugins = flags.plugins.plugins.iter();
+        self.refuse("--plugin -", plugins.any(|source| source == STDIN));
+        self.refuse_stream("--file -", &flags.run.file);
+        self.refuse_stream("--credentials -", &flags.run.credentials.credentials);
     }
 
     /// Rejects flags that have no meaning for several clusters.
@@ -231,7 +234,10 @@ impl<'a> Fleet<'a> {
             return output::or_quiet(self.progress);
         }
         match output::or_log(self.progress) {
-            ProgressOutput::Log if self.has_events => ProgressOutput::Plain,
+            // With a report, standard output is for that.
+            ProgressOutput::Log if self.has_events && self.reports.is_none() => {
+                ProgressOutput::Plain
+            }
             output => output,
         }
     }
@@ -368,17 +374,26 @@ impl Cluster {
         let Some(run) = run else {
             return [&self.name, "unknown", "", "", &*self.error].map(str::to_owned);
         };
-        let task = of_run(&run, &About::default()).as_task(&self.name);
-        let message = run.message.or(run.error).unwrap_or_default();
-        let results = format!("{}/{}", task.done, task.total);
-        [
-            self.name.clone(),
-            run.status,
-            results,
-            task.failed.to_string(),
-            message,
-        ]
+        run_row(&self.name, &run)
     }
+}
+
+/// The columns of [`run_row`].
+pub(super) fn run_head(place: &str) -> [&str; 5] {
+    [place, "status", "results", "failed", "message"]
+}
+
+/// A run as a row among others.
+pub(super) fn run_row(place: &str, run: &Run) -> [String; 5] {
+    let task = of_run(run, &About::default()).as_task(place);
+    let message = run.message.as_ref().or(run.error.as_ref());
+    [
+        place.to_owned(),
+        run.status.clone(),
+        format!("{}/{}", task.done, task.total),
+        task.failed.to_string(),
+        message.cloned().unwrap_or_default(),
+    ]
 }
 
 /// The work in all clusters.
@@ -458,7 +473,7 @@ fn show_documents(form: DocumentForm, clusters: &[Cluster]) {
 
 fn show_status(form: Option<TableForm>, clusters: &[Cluster]) {
     let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
-    let head = ["cluster", "status", "results", "failed", "message"];
+    let head = run_head("cluster");
     output::print(&output::in_form(form, head, &rows, || {
         output::table(head, &rows, false)
     }));

@@ -14,18 +14,13 @@ pub(crate) enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// Colours and width on a terminal only, unless the flag says otherwise; `NO_COLOR` disables
-    /// colours.
+    /// Width on a terminal only; colours as the flag, variables or the terminal say.
     pub(crate) fn resolve(self) -> Look {
         let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
         let colour = match self {
             Self::Always => true,
             Self::Never => false,
-            Self::Auto => {
-                let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
-                let drawn = forced || width.is_some() && sys::colours();
-                sys::variable("NO_COLOR").is_none() && drawn
-            }
+            Self::Auto => sys::wants_colours(width.is_some()),
         };
         Look {
             colour,

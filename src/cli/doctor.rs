@@ -76,7 +76,7 @@ impl DoctorArgs {
             &self.flags.cluster,
             self.flags.access().namespace,
         )?;
-        fleet.refuse_streams(&self.flags.run);
+        fleet.refuse_streams(&self.flags);
         fleet.refuse("--format junit", self.scope.format == "junit");
         fleet.refuse("--certify", self.afterwards.flags.certify.is_some());
         fleet.progress = self.progress.output;

@@ -133,6 +133,9 @@ pub(crate) fn parse_version(word: &str) -> Result<String, String> {
     release::parse(word).map_err(|reason| format!("{reason}, {auto}, {ignore} or {latest}"))
 }
 
+/// A range up to this number or more is one without an end for people.
+const NO_LIMIT: i64 = u32::MAX as i64;
+
 /// A parser of numbers in a range.
 pub(crate) fn within<N: TryFrom<i64> + Clone + Send + Sync + 'static>(
     range: RangeInclusive<i64>,
@@ -143,7 +146,10 @@ pub(crate) fn within<N: TryFrom<i64> + Clone + Send + Sync + 'static>(
             .ok()
             .filter(|number| range.contains(number))
             .and_then(|number| N::try_from(number).ok());
-        number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
+        number.ok_or_else(|| match range.end() {
+            end if *end >= NO_LIMIT => format!("write a number, at least {}", range.start()),
+            end => format!("write a number from {} to {end}", range.start()),
+        })
     }
 }
 

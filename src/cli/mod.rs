@@ -32,6 +32,7 @@ mod afterwards;
 mod answers;
 mod certify;
 mod clusters;
+mod comparison;
 mod completion;
 mod containers;
 mod delete;
@@ -48,6 +49,7 @@ mod load;
 mod local;
 mod logs;
 mod manifest;
+mod plugins;
 mod query;
 mod results;
 mod retrieve;
@@ -102,6 +104,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let table = arguments::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
+    if usage::asks_for_help(&args, &path) {
+        return end(help(&path).map(|()| 0), &path);
+    }
     let is_old = args
         .iter()
         .any(|arg| arg.to_string_lossy().starts_with(OLD_VERSION));
@@ -223,7 +228,7 @@ fn dispatch(arguments: Arguments) -> Result<u8> {
         Subcommand::Help(args) => help(&args.command),
         Subcommand::Images(args) => images::run(&args),
         Subcommand::Logs(args) => logs::run(&args),
-        Subcommand::Plugin(args) => generate::plugin(&args),
+        Subcommand::Plugin(args) => plugins::run(&args),
         Subcommand::PostProcess(args) => containers::post_process(&args),
         Subcommand::Query(args) => query::run(&args),
         Subcommand::Schema(args) => generate::schema(&args),
@@ -258,12 +263,17 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     }
     let is_usage = matches!(special, Some(Error::Usage(_)));
     let mut message = format!("{error:#}");
-    if error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref())
-        .any(kube::Error::is_unreached)
-    {
+    let of_cluster = || {
+        error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<kube::Error>())
+    };
+    if of_cluster().any(kube::Error::is_unreached) {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");
+    }
+    let is_run = path.first().is_some_and(|command| command == "run");
+    if is_run && of_cluster().any(kube::Error::is_unconfigured) {
+        message.push_str("; `run --local` needs no cluster");
     }
     let usage = is_usage.then(|| usage_of(path));
     report_error(&message, usage.as_deref());

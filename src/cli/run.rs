@@ -12,7 +12,7 @@ use super::manifest::{checks, objects, read_given, skipped};
 use super::run_args::{DryRun, RunArgs};
 use super::run_flags::StatusServiceKind;
 use super::run_plan::{Purpose, RunRequest};
-use super::wait::{self, DAY, StartedRun, Wait, WaitArgs, conclude};
+use super::wait::{self, DAY, StartedRun, Wait, WaitArgs, conclude, report_end};
 use super::{doctor, load, local, output};
 use crate::deploy;
 use crate::remote::seal::Authorities;
@@ -79,6 +79,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         &args.progress,
         default,
         request.per_test(args.progress.estimate.estimate_from.filled())?,
+        afterwards.has_product(),
     );
     let skip = skipped(&flags.preflight)?;
     let manifest = read_given(file)?;
@@ -206,6 +207,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
     } else {
         access.service(Some(&namespace), true)?
     };
+    report_end(&run);
     let code = afterwards.run(
         Some(&client),
         &namespace,
@@ -217,7 +219,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
     if args.before.timings {
         output::error(&stopwatch.timings(kube::sent_requests()).table());
     }
-    Ok(conclude(&run, code, &namespace))
+    Ok(conclude(&run, code, &namespace, &afterwards))
 }
 
 /// The requested status service.

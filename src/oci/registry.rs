@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
-use std::io::{Read, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -421,7 +421,7 @@ impl Client {
                 .answer_challenge(&challenge, image, push)
                 .map_err(|error| {
                     // Retrying does not help against wrong credentials.
-                    if error.is::<ureq::Error>() {
+                    if error.is::<ureq::Error>() || error.is::<io::Error>() {
                         error
                     } else {
                         anyhow!(Final(format!("{error:#}")))

@@ -1,5 +1,5 @@
-//! Where definitions come from: plugins installed in the user's folder, built-in ones, URLs,
-//! folders, files, and the search path. Bytes are of bounded size and in UTF-8; every error and
+//! Where definitions come from: plugins installed in the user's folder, built-in ones, standard
+//! input, URLs, folders, files, and the search path. Bytes are of bounded size and in UTF-8; every error and
 //! note names their origin.
 //!
 //! The user's folder is `~/.sonobuoy` or `$SONOBUOY_DIR`. The aggregator loads all plugins of the
@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf, is_separator};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -21,6 +21,8 @@ use base::{near, small, sys, temp};
 
 /// Maximum size of a definition; a ConfigMap holds only 1 MiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+/// The value of `-p` for standard input.
+pub const STDIN: &str = "-";
 /// Name of the user's folder in the home directory.
 const FOLDER: &str = ".sonobuoy";
 /// The user's folder in the original's default search path, and the documented one: both are
@@ -37,9 +39,9 @@ pub fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> R
         }
     }
     let (path, is_path) = (Path::new(source), source.contains(['/', '\\']));
-    let loaded = if !is_path
-        && let Some(path) = installed.and_then(|installed| installed.find(source))
-    {
+    let loaded = if source == STDIN {
+        load_stdin()?
+    } else if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
         load(&path)?
     } else if let Some(definition) =
         builtin::named(source).or_else(|| builtin::named(&with_hyphens(source)))
@@ -70,6 +72,8 @@ pub fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> R
         all
     } else if path.exists() {
         load(path)?
+    } else if path.is_symlink() {
+        bail!("plugin `{source}`: it is a link to a file that does not exist");
     } else if !is_path && let Some(loaded) = named(folders, source) {
         vec![loaded]
     } else if is_path {
@@ -99,16 +103,14 @@ fn similar_names(source: &str) -> String {
     near::hint(source, names)
 }
 
-/// Reads the only definition in a file or URL.
+/// Reads the only definition in a file, a URL or standard input.
 pub fn load_only(source: &str) -> Result<Loaded> {
-    only(
-        if is_url(source) {
-            get(source)?
-        } else {
-            load(Path::new(source))?
-        },
-        source,
-    )
+    let all = match source {
+        STDIN => load_stdin()?,
+        url if is_url(url) => get(url)?,
+        path => load(Path::new(path))?,
+    };
+    only(all, source)
 }
 
 /// Splits `SOURCE@NEWNAME`; a file with `@` in its name, and an `@` before the host of a URL, are
@@ -168,6 +170,20 @@ fn get(url: &str) -> Result<Vec<Loaded>> {
         bail!("plugin `{url}`: only http and https can be fetched");
     }
     parse(fetch(url, MAX_FILE_BYTES)?, url)
+}
+
+/// Loads the definitions that are piped into the program.
+fn load_stdin() -> Result<Vec<Loaded>> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        bail!(
+            "`-p {STDIN}` reads a definition from standard input, and that is a terminal; pipe one \
+             into it"
+        );
+    }
+    let name = "standard input";
+    let bytes = small::read_from(stdin.lock(), MAX_FILE_BYTES).at("cannot read", name)?;
+    parse(bytes, name)
 }
 
 /// Loads the definitions of a file given by the user, which may be a pipe.
@@ -416,8 +432,7 @@ impl Installed {
     fn existing(&self, name: &str) -> Result<PathBuf> {
         self.find(name).with_context(|| {
             format!(
-                "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` lists installed \
-                 plugins",
+                "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` lists all plugins",
                 self.folder.display()
             )
         })
@@ -433,8 +448,13 @@ impl Installed {
             .collect())
     }
 
-    /// Definition installed under a name.
+    /// Definition that a name means: an installed one, else a built-in one.
     pub fn show(&self, name: &str) -> Result<Loaded> {
+        if self.find(name).is_none()
+            && let Some(definition) = builtin::named(name)
+        {
+            return Ok(Loaded::built_in(definition));
+        }
         load_installed(&self.existing(name)?)
     }
 
@@ -451,6 +471,9 @@ impl Installed {
 
     /// Removes an installed plugin and returns its path.
     pub fn uninstall(&self, name: &str) -> Result<PathBuf> {
+        if self.find(name).is_none() && builtin::named(name).is_some() {
+            bail!("the plugin `{name}` is built in, so it cannot be removed");
+        }
         let path = self.existing(name)?;
         fs::remove_file(&path).at("cannot remove", &path)?;
         Ok(path)

@@ -225,6 +225,8 @@ pub struct State {
     pub refusals: u64,
     /// Whether the archive will be uploaded.
     pub uploads: bool,
+    /// Why some nodes lack the condition that tells their verdict.
+    pub not_marked: Option<String>,
     /// The archive of the run, or the error that prevented it.
     end: Option<Result<Archive, String>>,
     /// The bodies being received.
@@ -643,6 +645,7 @@ impl State {
             ),
             received_bytes: self.slots.iter().map(|slot| slot.receipt.size).sum(),
             refusals: self.refusals,
+            not_marked: self.not_marked.clone(),
             ..Run::default()
         };
         if !self.slots.is_empty() {
