@@ -622,6 +622,31 @@ fn no_exit_keeps_the_aggregator_and_logs_it() {
     aggregator.end();
 }
 
+#[test]
+fn aggregator_deletes_its_namespace_if_the_settings_say_so() {
+    let cluster = Cluster::new(&["a"])
+        .plugin("p", "Job", "")
+        .set("RemoveAfterSeconds", json!(1));
+    let aggregator = cluster.start("--no-exit");
+    assert_eq!(cluster.worker("p").send("global"), 200);
+    let namespace = "/api/v1/namespaces/sonobuoy";
+    cluster
+        .api
+        .wait(|api| api.count(&format!("DELETE {namespace}/pods?")) == 2);
+    let removal = cluster.api.deletions(&format!("{namespace}/pods"));
+    assert_eq!(removal.last().unwrap()["gracePeriodSeconds"], 0);
+    assert!(
+        cluster
+            .api
+            .requests()
+            .contains(&format!("DELETE {namespace}")),
+        "{:?}",
+        cluster.api.requests()
+    );
+    aggregator.signal(rustix::process::Signal::TERM);
+    aggregator.end();
+}
+
 /// The path of an event of a pod, and the event.
 fn warning(pod: &Value, reason: &str, message: &str) -> (String, Value) {
     let path = format!("/api/v1/namespaces/sonobuoy/events/{reason}");

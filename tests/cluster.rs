@@ -290,6 +290,11 @@ fn unreachable_cluster_is_one_line() {
     Sonobuoy::new("get pod")
         .status(1)
         .stderr_has("no cluster configured")
+        .stderr_has("or pass `--kubeconfig`\"\n")
+        .run();
+    Sonobuoy::new("run -p hello")
+        .status(1)
+        .stderr_has("no cluster configured")
         .stderr_has("`run --local` needs no cluster")
         .run();
 }

@@ -29,6 +29,13 @@ fn pages() -> Vec<(PathBuf, String)> {
 const NEEDS: &[&str] = &[
     "a checkout",
     "a cluster",
+    "a cluster and a bastion",
+    "a cluster and a dead node",
+    "a cluster and a registry",
+    "a cluster and a release",
+    "a cluster and a run",
+    "a cluster and helm",
+    "a cluster and the conformance image",
     "a container runtime",
     "a kit",
     "a release",
@@ -85,7 +92,7 @@ fn code_blocks_have_a_known_language_and_are_valid() {
             let story = || format!("{}: ```{language}\n{text}```", path.display());
             match &*language {
                 // Other tests run these programs.
-                "sh" | "powershell" | "text" | "mermaid" | "toml" | "rust" | "go" | "python" => {}
+                "sh" | "powershell" | "text" | "toml" | "rust" | "go" | "python" => {}
                 "json" => drop(
                     serde_json::from_str::<serde_json::Value>(&text)
                         .unwrap_or_else(|error| panic!("{}: {error}", story())),
@@ -177,6 +184,63 @@ fn code_blocks_run_in_page_order() {
     assert!(seen > 15, "only {seen} blocks found");
 }
 
+/// Maximum words in a cell of a table: a reader of a narrow window scrolls sideways for more.
+const MAX_CELL_WORDS: usize = 25;
+
+/// Cells of the tables of a page, outside of code.
+fn cells(page: &str) -> Vec<String> {
+    let prose = page.split("\n```").step_by(2);
+    let rows = prose
+        .flat_map(str::lines)
+        .filter(|line| line.starts_with('|'));
+    // A bar after a backslash is a character of the cell.
+    rows.flat_map(|row| {
+        let row = row.replace("\\|", "\0");
+        row.split('|').map(str::to_owned).collect::<Vec<_>>()
+    })
+    .collect()
+}
+
+#[test]
+fn cells_of_tables_are_short() {
+    for (path, page) in pages() {
+        for cell in cells(&page) {
+            let words = cell.split_whitespace().count();
+            assert!(
+                words <= MAX_CELL_WORDS,
+                "{}: write a paragraph instead of a cell of {words} words:\n{cell}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn first_command_leaves_nothing_that_git_calls_untracked() {
+    let Some(git) = crate::support::program("git") else {
+        return;
+    };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let first = calls(&readme).swap_remove(0);
+    let ignored = std::fs::read(root.join(".gitignore")).unwrap();
+    let home = Folder::new();
+    let done = Sonobuoy::with(words(&first))
+        .env("HOME", home.path())
+        .file(".gitignore", ignored)
+        .run_any();
+    let git = |words: &[&str]| {
+        let mut command = std::process::Command::new(&git);
+        let output = command.args(words).current_dir(done.folder.path()).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    assert!(done.stdout.contains("Archive: "), "{}", done.stdout);
+    git(&["init", "--quiet"]);
+    git(&["add", ".gitignore"]);
+    let changes = git(&["status", "--porcelain"]);
+    assert_eq!(changes, "A  .gitignore\n");
+}
+
 /// Invocations of the program in shell blocks, without comments, pipes and redirections.
 fn calls(page: &str) -> Vec<String> {
     let mut calls = Vec::new();
@@ -224,12 +288,20 @@ fn words(call: &str) -> Vec<String> {
     words
 }
 
+/// The call with `--help`, before the words of another program.
+fn asking_for_help(call: &str) -> Sonobuoy {
+    let mut words = words(call);
+    let end = words.iter().position(|word| word == "--");
+    words.insert(end.unwrap_or(words.len()), "--help".to_owned());
+    Sonobuoy::with(words)
+}
+
 #[test]
 fn documented_command_lines_parse() {
     let mut seen = 0;
     for (path, page) in pages() {
         for call in calls(&page) {
-            let done = Sonobuoy::with(words(&call)).arg("--help").run_any();
+            let done = asking_for_help(&call).run_any();
             assert!(
                 done.stdout.contains("Usage:"),
                 "{}: `sonobuoy {call}`",
@@ -357,10 +429,11 @@ fn titles(page: &str) -> Vec<&str> {
 
 #[test]
 fn long_pages_begin_with_their_contents() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let mut seen = 0;
     for (path, page) in pages()
         .into_iter()
-        .filter(|(path, _)| path.parent().unwrap().ends_with("docs"))
+        .filter(|(path, _)| path.starts_with(&docs))
     {
         let titles = titles(&page);
         if titles.len() < 4 {
@@ -492,7 +565,7 @@ fn man_page_command_lines_parse() {
             .flat_map(str::lines)
             .filter_map(|line| line.strip_prefix("  sonobuoy "));
         for call in calls {
-            let done = Sonobuoy::with(words(call)).arg("--help").run_any();
+            let done = asking_for_help(call).run_any();
             assert!(done.stdout.contains("Usage:"), "{name}: `sonobuoy {call}`");
             seen += 1;
         }

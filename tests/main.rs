@@ -13,6 +13,8 @@
 mod aggregator;
 mod attack;
 #[cfg(unix)]
+mod baseline;
+#[cfg(unix)]
 mod board;
 mod certify;
 mod certify_ai;
@@ -36,6 +38,8 @@ mod diff;
 mod docs;
 #[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
+mod each;
 mod export;
 mod families;
 #[cfg(unix)]
@@ -57,6 +61,7 @@ mod load;
 mod local;
 #[path = "../scripts/man.rs"]
 mod man;
+mod marks;
 #[cfg(unix)]
 mod mistakes;
 mod nightly;
@@ -70,6 +75,8 @@ mod packaging;
 mod page;
 #[cfg(unix)]
 mod parity;
+#[cfg(target_os = "linux")]
+mod peers;
 mod permissions;
 mod plugins;
 mod podlogs;

@@ -57,6 +57,15 @@ impl Finished {
             .merge(pod, &json!({"metadata": {"annotations": annotations}}));
     }
 
+    /// `wait` for the run, which is over.
+    #[cfg_attr(windows, allow(dead_code, reason = "only tests of Unix call it"))]
+    pub fn wait(&self, words: &str) -> Sonobuoy {
+        let config = self.api.kubeconfig(self.home.path());
+        Sonobuoy::new(&format!("wait {words}"))
+            .arg("--kubeconfig")
+            .arg(config)
+    }
+
     /// `results` of the run in the cluster.
     #[cfg_attr(windows, allow(dead_code, reason = "only tests of Unix call it"))]
     pub fn results(&self, words: &str) -> Sonobuoy {
@@ -820,6 +829,23 @@ fn partial_results_can_be_downloaded() {
         .status();
     assert!(done.unwrap().success());
     assert_eq!(unpacked.read("meta/run.log"), "so far");
+}
+
+/// Nobody may create a file in this folder, not even root.
+#[cfg(target_os = "linux")]
+#[test]
+fn folder_that_cannot_be_written_is_reported_before_the_run() {
+    for words in [
+        "run -p hello --retrieve /proc/self",
+        "run --local -p hello --retrieve /proc/self",
+        "wait --retrieve /proc/self",
+    ] {
+        Sonobuoy::new(words)
+            .status(1)
+            .stderr_has("cannot write an archive to `/proc/self`")
+            .stderr_has("name another folder with `--retrieve DIR`")
+            .run();
+    }
 }
 
 /// A gzip tar with these files, whatever their names.

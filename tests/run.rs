@@ -94,6 +94,21 @@ fn run_whose_pods_refer_to_missing_objects_is_refused() {
 }
 
 #[test]
+fn missing_runtime_class_is_not_looked_for_in_the_namespace() {
+    let definition = "sonobuoy-config: {driver: Job, plugin-name: p}\n\
+        podSpec: {runtimeClassName: none, containers: []}\nspec: {name: plugin, image: i}\n";
+    let (api, _folder, config) = cluster();
+    Sonobuoy::new(&format!(
+        "run --kubeconfig {config} -p p.yaml --rbac Enable"
+    ))
+    .file("p.yaml", definition)
+    .status(1)
+    .stderr_has("need what does not exist: RuntimeClass `none` (plugin `p`); create it, correct")
+    .run();
+    assert_eq!(created(&api), [""; 0]);
+}
+
+#[test]
 fn run_creates_the_objects_of_gen_after_a_dry_run() {
     let (api, _folder, config) = cluster();
     let done = run(&config, "").stderr_has("create request issued").run();

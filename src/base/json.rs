@@ -22,20 +22,20 @@ use serde_json::{Map, Number, Value};
 macro_rules! __json {
     (@members $map:ident $(,)?) => {};
     (@members $map:ident $key:tt: $value:tt $(, $($rest:tt)*)?) => {
-        $crate::json::put(&mut $map, $key, $crate::json::json!($value));
+        $crate::json::insert(&mut $map, $key, $crate::json::json!($value));
         $crate::json::json!(@members $map $($($rest)*)?);
     };
     (@members $map:ident $key:tt: $value:expr $(, $($rest:tt)*)?) => {
-        $crate::json::put(&mut $map, $key, $crate::json::value(&$value));
+        $crate::json::insert(&mut $map, $key, $crate::json::value(&$value));
         $crate::json::json!(@members $map $($($rest)*)?);
     };
     (@elements $list:ident $(,)?) => {};
     (@elements $list:ident $value:tt $(, $($rest:tt)*)?) => {
-        $crate::json::add(&mut $list, $crate::json::json!($value));
+        $crate::json::push(&mut $list, $crate::json::json!($value));
         $crate::json::json!(@elements $list $($($rest)*)?);
     };
     (@elements $list:ident $value:expr $(, $($rest:tt)*)?) => {
-        $crate::json::add(&mut $list, $crate::json::value(&$value));
+        $crate::json::push(&mut $list, $crate::json::value(&$value));
         $crate::json::json!(@elements $list $($($rest)*)?);
     };
     (null) => { serde_json::Value::Null };
@@ -58,13 +58,13 @@ pub use __json as json;
 
 /// A function, so that all keys share one copy.
 #[inline(never)]
-pub fn put(map: &mut Map<String, Value>, key: &str, value: Value) {
+pub fn insert(map: &mut Map<String, Value>, key: &str, value: Value) {
     map.insert(key.to_owned(), value);
 }
 
 /// A function, so that all elements share one copy.
 #[inline(never)]
-pub fn add(list: &mut Vec<Value>, value: Value) {
+pub fn push(list: &mut Vec<Value>, value: Value) {
     list.push(value);
 }
 

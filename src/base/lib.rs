@@ -51,5 +51,5 @@ pub mod words;
 
 pub use hex::{Hashing, digest, file_sha256, hex, percent_decoded, percent_encoded, sha256};
 pub use joined::Joined;
-pub use small::found;
+pub use small::if_exists;
 pub use threads::{in_parallel, lock, thread};

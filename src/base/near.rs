@@ -4,7 +4,7 @@
 //! Starts no thread.
 
 /// At most three known words similar to `word`, the most similar first.
-pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+pub fn similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let letters_of_word = plain(word);
     // Longer words may contain more mistakes; words of two letters may contain none.
@@ -41,11 +41,11 @@ pub fn near<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a
 
 /// `; did you mean ...?`, or nothing.
 pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
-    asked(near(word, known))
+    question(similar(word, known))
 }
 
 /// `; did you mean ...?` with these words, or nothing.
-pub fn asked<T: Into<String>>(words: impl IntoIterator<Item = T>) -> String {
+pub fn question<T: Into<String>>(words: impl IntoIterator<Item = T>) -> String {
     let words: Vec<String> = words.into_iter().map(Into::into).collect();
     if words.is_empty() {
         String::new()
@@ -79,18 +79,18 @@ mod tests {
             ("", &[]),
             ("frobnicate", &[]),
         ] {
-            assert_eq!(near(word, known), expected, "{word}");
+            assert_eq!(similar(word, known), expected, "{word}");
         }
         assert_eq!(
-            near("systemd_logs", ["e2e", "systemd-logs"]),
+            similar("systemd_logs", ["e2e", "systemd-logs"]),
             ["systemd-logs"]
         );
         assert_eq!(
-            near("kube-config", ["kubeconfigs", "kubeconfig"]),
+            similar("kube-config", ["kubeconfigs", "kubeconfig"]),
             ["kubeconfig"]
         );
         assert_eq!(
-            near("kube-config", ["kubeconfig", "context"]),
+            similar("kube-config", ["kubeconfig", "context"]),
             ["kubeconfig"]
         );
         assert_eq!(

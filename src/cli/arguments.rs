@@ -7,8 +7,8 @@ use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 
 use super::flag::{accepting_values, like_original, showing_all, showing_switches, words};
 use super::{
-    certify, completion, containers, delete, doctor, e2e, gather_flags, generate, images, logs,
-    query, results, retrieve, run, status, version, wait,
+    certify, completion, containers, delete, doctor, e2e, each, gather_flags, generate, images,
+    logs, plugins, query, results, retrieve, run_args, status, version, wait,
 };
 use base::Joined as _;
 use base::logger::LEVELS;
@@ -107,7 +107,8 @@ struct IgnoredFlags {
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Subcommand {
-    Run(Box<run::RunArgs>),
+    Run(Box<run_args::RunArgs>),
+    Each(Box<each::EachArgs>),
     Doctor(Box<doctor::DoctorArgs>),
     Status(status::StatusArgs),
     Wait(Box<wait::WaitArgs>),
@@ -121,7 +122,7 @@ pub(crate) enum Subcommand {
     Modes(e2e::ModesArgs),
     E2e(e2e::E2eArgs),
     #[command(alias = "plugins")]
-    Plugin(generate::PluginArgs),
+    Plugin(plugins::PluginArgs),
     Images(Box<images::ImagesArgs>),
     Query(query::QueryArgs),
     Gather(gather_flags::GatherArgs),
@@ -151,7 +152,7 @@ pub(crate) struct HelpArgs {
 }
 
 /// The commands for display: in help, man pages and completions; built.
-pub(crate) fn shown() -> Command {
+pub(crate) fn for_display() -> Command {
     built(showing_all(Arguments::command()))
 }
 
@@ -203,7 +204,7 @@ pub(crate) fn name(path: &[String]) -> String {
 
 /// The command at `path`, ready to print its help; `Err` has the unknown word.
 pub(crate) fn command_at(path: &[String]) -> Result<Command, String> {
-    find(shown(), path)
+    find(for_display(), path)
 }
 
 /// The command at `path`, ready to print the summary of its help.

@@ -86,7 +86,8 @@ pub(crate) struct CredentialsFlag {
 impl ClusterFlags {
     /// A client for the cluster; sends nothing yet.
     pub(crate) fn client(&self) -> Result<Client> {
-        let client = Client::new(Config::load(&self.options()?)?, &Stop::new())?;
+        let config = Config::load(&self.options()?)?;
+        let client = Client::new(names::USER_AGENT, config, &Stop::new())?;
         Ok(match sys::variable(ONE_OF_MANY) {
             // Several of them may be behind one gateway. All clients of this process share the
             // rate.
@@ -172,7 +173,7 @@ impl RunAccess<'_> {
                 .namespace
                 .clone()
                 .filter(|of_context| *of_context != name)
-            && let Ok(client) = Client::new(config, &Stop::new())
+            && let Ok(client) = Client::new(names::USER_AGENT, config, &Stop::new())
             && !has_run(&client, &name)
             && has_run(&client, &of_context)
         {
@@ -232,15 +233,15 @@ impl RunAccess<'_> {
     ) -> Result<Option<Credentials>> {
         let path = self.credentials_file();
         if path.as_os_str() != service::STREAM {
-            let found = Credentials::read(&path, namespace);
-            if matches!(found, Ok(None)) && self.names_credentials() && !writes {
+            let credentials = Credentials::read(&path, namespace);
+            if matches!(credentials, Ok(None)) && self.names_credentials() && !writes {
                 bail!(
                     "--credentials: `{}` does not exist; name the file that `sonobuoy run \
                      --status-service` wrote",
                     path.display()
                 );
             }
-            return Ok(self.usable(found).flatten());
+            return Ok(self.usable(credentials).flatten());
         }
         let stdin = std::io::stdin();
         if stdin.is_terminal() {
@@ -272,10 +273,10 @@ impl RunAccess<'_> {
         stop: &Stop,
     ) -> Result<StatusSource> {
         let service = service.and_then(|found| self.usable(found.source(stop)));
-        let asked = service
+        let probed = service
             .as_ref()
             .filter(|_| self.names_credentials() || !follows);
-        let answer = asked.map(|service| service.probe(ANSWER_TIMEOUT));
+        let answer = probed.map(|service| service.probe(ANSWER_TIMEOUT));
         match (self.cluster.client(), service, answer) {
             (_, Some(service), Some(Ok(()))) => Ok(service),
             (Ok(client), _, answer) => {

@@ -19,12 +19,14 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{AfterwardsFlags, ColorChoice, OutputFiles, ending, error_after_verdict};
+use super::afterwards::{AfterwardsFlags, OutputFiles};
 use super::cluster::{self, ClusterFlags, RunAccess};
+use super::color::ColorChoice;
 use super::flag::{interrupted, invalid, usage_error, within};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::results::{self, Part};
-use super::run_flags::SettingFlags;
+use super::run_flags::RunFlags;
+use super::verdict::{ending, error_after_verdict};
 use crate::progress_view::{
     About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
 };
@@ -33,6 +35,7 @@ use base::json::{self, json};
 use base::stop::{Stop, caught};
 use base::{logger, near, percent_encoded, sys, temp};
 use kube::{Config, Options};
+use model::plugin::STDIN;
 use model::status::{FAILED, Run};
 use report::{self, Many, TextOutput};
 use run::driver::process::{Talk, ending as process_ending, start, tail};
@@ -124,6 +127,8 @@ impl ClustersFlags {
 pub(super) enum Printed {
     /// What its process has printed, below its name.
     Text,
+    /// Each line as its process prints it.
+    Lines,
     /// The names of files, as its process has printed them, for scripts.
     FileNames,
     /// Rows of one table from the documents of its process.
@@ -139,8 +144,8 @@ pub(crate) struct Fleet<'a> {
     cluster: &'a ClusterFlags,
     /// The given flags that have no meaning for several clusters.
     refused: Vec<&'static str>,
-    /// Whether the user names a namespace for all.
-    names_namespace: bool,
+    /// Whether all have the same namespace, or each run has its own.
+    pub names_namespace: bool,
     pub progress: Option<ProgressForm>,
     /// Whether the process of a cluster reports events.
     pub has_events: bool,
@@ -195,10 +200,12 @@ impl<'a> Fleet<'a> {
         self.refuse(flag, file.as_deref() == Some("-"));
     }
 
-    /// Refuses manifests and credentials from standard input.
-    pub(super) fn refuse_streams(&mut self, flags: &SettingFlags) {
-        self.refuse_stream("--file -", &flags.file);
-        self.refuse_stream("--credentials -", &flags.credentials.credentials);
+    /// Refuses plugins, manifests and credentials from standard input.
+    pub(super) fn refuse_streams(&mut self, flags: &RunFlags) {
+        let mut plugins = flags.plugins.plugins.iter();
+        self.refuse("--plugin -", plugins.any(|source| source == STDIN));
+        self.refuse_stream("--file -", &flags.run.file);
+        self.refuse_stream("--credentials -", &flags.run.credentials.credentials);
     }
 
     /// Rejects flags that have no meaning for several clusters.
@@ -227,7 +234,10 @@ impl<'a> Fleet<'a> {
             return output::or_quiet(self.progress);
         }
         match output::or_log(self.progress) {
-            ProgressOutput::Log if self.has_events => ProgressOutput::Plain,
+            // With a report, standard output is for that.
+            ProgressOutput::Log if self.has_events && self.reports.is_none() => {
+                ProgressOutput::Plain
+            }
             output => output,
         }
     }
@@ -364,17 +374,26 @@ impl Cluster {
         let Some(run) = run else {
             return [&self.name, "unknown", "", "", &*self.error].map(str::to_owned);
         };
-        let task = of_run(&run, &About::default()).as_task(&self.name);
-        let message = run.message.or(run.error).unwrap_or_default();
-        let results = format!("{}/{}", task.done, task.total);
-        [
-            self.name.clone(),
-            run.status,
-            results,
-            task.failed.to_string(),
-            message,
-        ]
+        run_row(&self.name, &run)
     }
+}
+
+/// The columns of [`run_row`].
+pub(super) fn run_head(place: &str) -> [&str; 5] {
+    [place, "status", "results", "failed", "message"]
+}
+
+/// A run as a row among others.
+pub(super) fn run_row(place: &str, run: &Run) -> [String; 5] {
+    let task = of_run(run, &About::default()).as_task(place);
+    let message = run.message.as_ref().or(run.error.as_ref());
+    [
+        place.to_owned(),
+        run.status.clone(),
+        format!("{}/{}", task.done, task.total),
+        task.failed.to_string(),
+        message.cloned().unwrap_or_default(),
+    ]
 }
 
 /// The work in all clusters.
@@ -414,7 +433,7 @@ fn report(fleet: &Fleet<'_>, files: &OutputFiles<'_>, clusters: &[Cluster]) -> R
     } else {
         let mut out = output::buffered(false);
         many.write_text(&mut TextOutput {
-            look: ColorChoice::Auto.look(),
+            look: ColorChoice::Auto.resolve(),
             out: &mut out,
         })?;
         out.flush()?;
@@ -432,6 +451,7 @@ impl Fleet<'_> {
             return;
         }
         match self.printed {
+            Printed::Lines => {}
             Printed::Documents(form) => show_documents(form, clusters),
             Printed::Status(form) => show_status(form, clusters),
             Printed::FileNames => show_texts(clusters, false),
@@ -453,7 +473,7 @@ fn show_documents(form: DocumentForm, clusters: &[Cluster]) {
 
 fn show_status(form: Option<TableForm>, clusters: &[Cluster]) {
     let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
-    let head = ["cluster", "status", "results", "failed", "message"];
+    let head = run_head("cluster");
     output::print(&output::in_form(form, head, &rows, || {
         output::table(head, &rows, false)
     }));
@@ -505,6 +525,9 @@ impl Work<'_> {
         update(&mut |_| ());
         let ended = caught(|| {
             self.process(&self.root.join(folder), flags, &mut |line| {
+                if let Printed::Lines = self.fleet.printed {
+                    return output::data(line);
+                }
                 update(&mut |cluster| {
                     if !self.fleet.has_events || !cluster.scene.adopt(line) {
                         cluster.printed.push_str(line);
@@ -530,14 +553,14 @@ impl Work<'_> {
         &self,
         folder: &Path,
         flags: Vec<OsString>,
-        hear: &mut dyn FnMut(&str),
+        handle_line: &mut dyn FnMut(&str),
     ) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
         if self.fleet.resumes
             && let Ok(archive) = report::locate(&folder.display().to_string())
         {
-            hear(&crate::progress_view::archive_event(&archive));
+            handle_line(&crate::progress_view::archive_event(&archive));
             return Ok((0, String::new()));
         }
         // The run may have gone on without a command that watches it.
@@ -549,7 +572,7 @@ impl Work<'_> {
                 // Without the mark, `--resume` starts another run.
                 let _ = fs::write(&mark, "");
             }
-            hear(line);
+            handle_line(line);
         });
         if !self.stop.stopped() {
             let _ = fs::remove_file(&mark);
@@ -559,8 +582,8 @@ impl Work<'_> {
 
     fn scene(&self, clusters: &[Cluster]) -> Scene {
         let troubles = clusters.iter().flat_map(|cluster| {
-            let own = cluster.scene.troubles.iter().map(|trouble| &trouble.cause);
-            let causes = own
+            let causes_of_run = cluster.scene.troubles.iter().map(|trouble| &trouble.cause);
+            let causes = causes_of_run
                 .chain([&cluster.error])
                 .filter(|cause| !cause.is_empty());
             causes.map(|cause| Trouble {
@@ -618,13 +641,13 @@ fn word(name: &str, value: impl AsRef<OsStr>) -> OsString {
     word
 }
 
-/// Runs this program with `words`; passes each line of its output to `hear`. Returns the exit code
+/// Runs this program with `words`; passes each line of its output to `handle_line`. Returns the exit code
 /// and the last message.
 fn process(
     words: &[OsString],
     log: &Path,
     stop: &Stop,
-    hear: &mut dyn FnMut(&str),
+    handle_line: &mut dyn FnMut(&str),
 ) -> Result<(u8, String)> {
     File::create(log).at("cannot write", log)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -654,7 +677,7 @@ fn process(
         .context("cannot read its output")?
         > 0
     {
-        hear(&String::from_utf8_lossy(&line));
+        handle_line(&String::from_utf8_lossy(&line));
         line.clear();
     }
     drop(output);
@@ -686,23 +709,22 @@ fn find_clusters(fleet: &Fleet<'_>) -> Result<Vec<Cluster>> {
         .filter(|name| !name.is_empty())
         .collect();
     let all = named.contains(&ALL);
-    let found = match named.is_empty() {
+    let mut clusters = match named.is_empty() {
         true => kubeconfigs(&fleet.clusters.kubeconfigs)?,
         false => contexts(&options, &named, all)?,
     };
-    let mut found = found;
-    let servers: Vec<_> = found
+    let servers: Vec<_> = clusters
         .iter()
         .map(|cluster| Server::find(&options, cluster))
         .collect();
     if !fleet.names_namespace {
-        for (cluster, server) in found.iter_mut().zip(&servers) {
+        for (cluster, server) in clusters.iter_mut().zip(&servers) {
             cluster.namespace = server.namespace_apart(&servers);
         }
     }
-    let mut seen = BTreeMap::<String, String>::new();
+    let mut owners = BTreeMap::<String, String>::new();
     let mut chosen = Vec::new();
-    for (cluster, server) in found.into_iter().zip(servers) {
+    for (cluster, server) in clusters.into_iter().zip(servers) {
         let run = server.address.map(|address| {
             let namespace = cluster.namespace.as_deref().unwrap_or_default();
             format!("{address} {namespace}")
@@ -711,7 +733,7 @@ fn find_clusters(fleet: &Fleet<'_>) -> Result<Vec<Cluster>> {
             .into_iter()
             .chain([folder(&cluster.name).to_lowercase()]);
         let twins: Vec<_> = keys
-            .filter_map(|key| seen.insert(key, cluster.name.clone()))
+            .filter_map(|key| owners.insert(key, cluster.name.clone()))
             .collect();
         if let Some(other) = twins.first() {
             let problem = format!(
@@ -769,24 +791,22 @@ impl Server {
 
 fn contexts(options: &Options, named: &[&str], all: bool) -> Result<Vec<Cluster>> {
     let contexts = Config::contexts(options);
-    let known: Vec<&str> = contexts.iter().map(String::as_str).collect();
-    if known.is_empty() {
+    let names: Vec<&str> = contexts.iter().map(String::as_str).collect();
+    if names.is_empty() {
         // Says what is wrong with the kubeconfig.
         Config::find(options)?;
         bail!("the kubeconfig has no contexts");
     }
-    if let Some(name) = named
-        .iter()
-        .find(|name| **name != ALL && !known.contains(*name))
-    {
-        let (names, hint) = (known.join(", "), near::hint(name, known.iter().copied()));
+    let is_unknown = |name: &&&str| **name != ALL && !names.contains(*name);
+    if let Some(name) = named.iter().find(is_unknown) {
+        let (names, hint) = (names.join(", "), near::hint(name, names.iter().copied()));
         return Err(invalid(
             "contexts",
             name,
             &format!("the kubeconfig has {names}{hint}"),
         ));
     }
-    let chosen = if all { &known } else { named };
+    let chosen = if all { &names } else { named };
     Ok(chosen
         .iter()
         .map(|name| Cluster {

@@ -110,9 +110,9 @@ pub(crate) struct PostProcessArgs {
 /// Runs `aggregator`.
 pub(crate) fn aggregator(args: &AggregatorArgs) -> Result<u8> {
     let stop = Stop::new();
-    let asked = stop.clone();
+    let handler_stop = stop.clone();
     sys::on_signal(&[Signal::Terminate, Signal::Interrupt], move || {
-        asked.stop_because("the container was stopped");
+        handler_stop.stop_because("the container was stopped");
     })?;
     if args.echo {
         return doctor::serve(&stop).map(|()| 0);
@@ -145,8 +145,8 @@ pub(crate) fn worker(args: &WorkerArgs) -> Result<()> {
         hold_lifeline(&how, results)?;
     }
     let term = Stop::new();
-    let asked = term.clone();
-    sys::on_signal(&[Signal::Terminate], move || asked.stop())?;
+    let handler_stop = term.clone();
+    sys::on_signal(&[Signal::Terminate], move || handler_stop.stop())?;
     let outcome = work(scope, &term);
     if let (Err(error), Some(_)) = (&outcome, variable(env::PLUGIN_POD)) {
         // The termination log reports the error even if the network blocks all traffic.
@@ -160,8 +160,8 @@ pub(crate) fn worker(args: &WorkerArgs) -> Result<()> {
 /// Writes the error to the container's termination log, if Kubernetes reads it.
 fn leave(place: &Path, error: &anyhow::Error) {
     let file = std::fs::OpenOptions::new().write(true).open(place);
-    let left = file.and_then(|mut file| write!(file, "{error:#}"));
-    if let Err(error) = left {
+    let written = file.and_then(|mut file| write!(file, "{error:#}"));
+    if let Err(error) = written {
         log::debug!("cannot write `{}`: {error}", place.display());
     }
 }
@@ -253,13 +253,20 @@ pub(super) fn process(archive: &Path) -> Result<Vec<(String, String)>> {
         .filter(|(_, definition)| definition.part_of.is_none())
     {
         let (path, shown) = (dir.join(folder), folder.to_string_lossy().into_owned());
-        let given = Some(&definition.plugin_name).filter(|name| !name.is_empty());
-        let name = given.unwrap_or(&shown).clone();
-        let own = plugins
-            .iter()
-            .filter(|(_, other)| other.part_of.as_ref() == Some(&name));
-        let own = own.map(|(part, _)| part.to_string_lossy().into_owned());
-        let (attempts, parts) = own.partition(|part| layout::is_attempt(part, &name));
+        let explicit_name = Some(&definition.plugin_name).filter(|name| !name.is_empty());
+        let name = explicit_name.unwrap_or(&shown).clone();
+        let (mut attempts, mut parts) = (Vec::new(), Vec::new());
+        for (part, other) in &plugins {
+            if other.part_of.as_ref() != Some(&name) {
+                continue;
+            }
+            let part = part.to_string_lossy().into_owned();
+            if layout::is_attempt(&part, &name) {
+                attempts.push(part);
+            } else {
+                parts.push(part);
+            }
+        }
         let rules = ReadingRules {
             per_node: match definition.driver.as_str() {
                 "" => looks_per_node(&path),
@@ -324,9 +331,9 @@ fn looks_per_node(dir: &Path) -> bool {
             .map(|entry| (entry.path().is_dir(), entry.file_name()))
             .collect::<Vec<_>>()
     };
-    let found = [folders(layout::RESULTS), folders(layout::ERRORS)].concat();
-    !found.is_empty()
-        && found
+    let entries = [folders(layout::RESULTS), folders(layout::ERRORS)].concat();
+    !entries.is_empty()
+        && entries
             .iter()
             .all(|(is_dir, name)| *is_dir && name != client::protocol::GLOBAL)
 }

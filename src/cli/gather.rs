@@ -7,16 +7,19 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::afterwards::ColorChoice;
+use super::color::ColorChoice;
 use super::flag::Filled as _;
 use super::gather_flags::{
-    DeliveryFlags, EchoArgs, GatherArgs, GatherCommand, HostFactsArgs, HostFactsFormat, InsideArgs,
-    ItemFormat, LogFlags, LogSummaryArgs, NetworkArgs, SourceFlag, SystemdLogsArgs,
+    CommandArgs, DeliveryFlags, EchoArgs, GatherArgs, GatherCommand, HostFactsArgs,
+    HostFactsFormat, InsideArgs, ItemFormat, LogFlags, LogSummaryArgs, NetworkArgs, SourceFlag,
+    SystemdLogsArgs,
 };
 use super::output;
 use super::results::FactsFormat;
 use base::at::At as _;
 use base::sys::{self, variable};
+use base::temp;
+use gather::command::{self, NodeCommand};
 use gather::journal::{self, LogQuery};
 use gather::logs::{self, LogFormat};
 use gather::{self, NodeFiles, Outbox, reach};
@@ -35,6 +38,8 @@ pub(crate) fn run(args: &GatherArgs) -> Result<()> {
         GatherCommand::Hello(args) => super::hello::run(args),
         GatherCommand::Echo(args) => echo(args),
         GatherCommand::Inside(args) => inside(args),
+        GatherCommand::Command(args) => node_command(args),
+        GatherCommand::Carry(args) => gather::command::carry(&args.folder),
     }
 }
 
@@ -121,7 +126,7 @@ fn deliver(
     facts.add_file(node, file, text.as_bytes());
     facts.complete();
     let mut out = output::stdout();
-    super::results::write_facts(&facts, table, ColorChoice::Auto.look(), &mut out)?;
+    super::results::write_facts(&facts, table, ColorChoice::Auto.resolve(), &mut out)?;
     Ok(out.flush()?)
 }
 
@@ -175,9 +180,9 @@ fn network(args: &NetworkArgs) -> Result<()> {
 /// Runs in a pod of `doctor`: writes its findings to the termination log, which works without any
 /// network.
 fn echo(args: &EchoArgs) -> Result<()> {
-    let found = reach::network(&reach::Destinations::read());
+    let findings = reach::network(&reach::Destinations::read());
     let place = args.to.filled().unwrap_or(names::TERMINATION_LOG);
-    std::fs::write(place, serde_json::to_string(&found)?).at("cannot write", place)
+    std::fs::write(place, serde_json::to_string(&findings)?).at("cannot write", place)
 }
 
 fn wanted(flags: &LogFlags) -> LogQuery {
@@ -195,7 +200,25 @@ fn inside(args: &InsideArgs) -> Result<()> {
     let [root, program, args @ ..] = &args.call[..] else {
         bail!("expected a root and a program")
     };
-    journal::inside(root.as_ref(), program, args)
+    let error = match journal::inside(root.as_ref(), program, args) {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    output::error(&format!("{error:#}\n"));
+    let cause = error.downcast_ref::<std::io::Error>();
+    // Only a shell's exit codes tell the caller that the program never began.
+    temp::exit(cause.map_or(1, command::code_without_start))
+}
+
+fn node_command(args: &CommandArgs) -> Result<()> {
+    let outbox = variable(env::RESULTS_DIR)
+        .context("$RESULTS_DIR is not set; this runs in pods of `each`")?;
+    let command = NodeCommand {
+        root: &chroot(&args.source),
+        words: &args.words,
+        timeout: Duration::from_secs(args.timeout),
+    };
+    command.run(&Outbox::open(outbox.as_ref())?)
 }
 
 /// The flag, else the variable set by plugins since the first version, else the root.

@@ -20,6 +20,10 @@ pub(crate) enum GatherCommand {
     Echo(EchoArgs),
     #[command(hide = true)]
     Inside(InsideArgs),
+    #[command(hide = true)]
+    Command(CommandArgs),
+    #[command(hide = true)]
+    Carry(CarryArgs),
 }
 
 /// Hardware, kernel, mounts, network, limits as JSON
@@ -120,6 +124,25 @@ pub(crate) struct InsideArgs {
         allow_hyphen_values = true
     )]
     pub call: Vec<String>,
+}
+
+/// Run a command, and leave its output and exit code for the worker, in pods of `each`
+#[derive(clap::Args)]
+pub(crate) struct CommandArgs {
+    #[command(flatten)]
+    pub source: SourceFlag,
+    /// Time limit of the command
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub timeout: u64,
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    pub words: Vec<String>,
+}
+
+/// Copy this program into a folder, for a container of another image
+#[derive(clap::Args)]
+pub(crate) struct CarryArgs {
+    #[arg(value_name = "DIR")]
+    pub folder: std::path::PathBuf,
 }
 
 /// The node to read

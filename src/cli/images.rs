@@ -18,14 +18,13 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::cluster::ClusterFlags;
 use super::e2e::IsolationFlag;
 use super::file::read_text;
-use super::flag::{Filled as _, parse_version};
+use super::flag::{Filled as _, examples, parse_version};
 use super::load::usual_archive;
 use super::output::{self, TableFormFlag};
 use super::run_flags::{
     KUBERNETES_VERSION_HELP, PLUGIN_ENV_HELP, RepositoryFlags, read_configuration,
 };
 use super::run_plan::{self, registries};
-use super::usage::examples;
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};
@@ -395,9 +394,9 @@ fn push(args: &PushArgs) -> Result<()> {
         .flatten();
     let file = args.output.filled().unwrap_or(REGISTRIES);
     let translation = if kit.is_some() {
-        let known = std::fs::read_to_string(file).ok();
+        let existing = std::fs::read_to_string(file).ok();
         ensure!(
-            known.is_none_or(|known| known == kit::repositories(registry)),
+            existing.is_none_or(|existing| existing == kit::repositories(registry)),
             "`{file}` exists, and says something else; name another file with -o"
         );
         Translation::Kit(registry.to_owned())
@@ -540,12 +539,12 @@ fn make_kit(args: &KitArgs) -> Result<()> {
         return Ok(());
     }
     let mut local = ImageFolder::open(&args.transfer, &folder)?;
-    let own = own_image(args.sonobuoy_image.filled(), &local.store)?;
-    kit.sonobuoy_image = own
+    let own_images = own_image(args.sonobuoy_image.filled(), &local.store)?;
+    kit.sonobuoy_image = own_images
         .first()
-        .map(|own| own.name.to_string())
+        .map(|image| image.name.to_string())
         .unwrap_or_default();
-    local.images = own;
+    local.images = own_images;
     images.retain(|image| !remedies::is_local_image(image));
     local.download(&images)?;
     kit.plugin_images = images;
@@ -849,10 +848,10 @@ fn of_tests(image: &str, env: &[(String, String)], is_unconfined: bool) -> Resul
     if docker::is_here(image) {
         return docker::test_images(image, env).context(REMEDY);
     }
-    let asked = registries(false)
+    let listed = registries(false)
         .and_then(|client| Tests::fetch(&client, image, is_unconfined))
         .and_then(|tests| tests.images(env));
-    asked.or_else(|error| {
+    listed.or_else(|error| {
         log::debug!("{error:#}; trying docker");
         // Docker's error, such as a missing program, would hide the original cause.
         if docker::pull(image, false).is_err() {
@@ -953,13 +952,13 @@ fn verify(args: &VerifyImagesArgs) -> Result<()> {
             .as_ref()
             .ok()
             .and_then(|(_, kube)| doctor::credentials(kube, &run));
-        let found = match archive {
+        let availabilities = match archive {
             Some(path) => in_archive(path.as_ref(), &images)?,
             None => in_registries(args.plain_http.plain_http, &images, credentials)?,
         };
-        for (image, found) in found {
-            let why = found.trouble(&image, &architectures);
-            let (word, why, info) = match found {
+        for (image, availability) in availabilities {
+            let why = availability.trouble(&image, &architectures);
+            let (word, why, info) = match availability {
                 Availability::Here(info) if why.is_some() => ("wrong platform", why, info),
                 Availability::Here(info) => ("found", None, info),
                 Availability::Missing => ("missing", why, ImageInfo::default()),
@@ -1009,12 +1008,13 @@ fn in_registries(
     if let Some(config) = credentials {
         registries = registries.credentials(config);
     }
-    let asked = images
-        .iter()
-        .filter(|image| !remedies::is_local_image(image));
-    Ok(asked
-        .map(|image| (image.clone(), ask(&registries, image)))
-        .collect())
+    let mut availabilities = Vec::new();
+    for image in images {
+        if !remedies::is_local_image(image) {
+            availabilities.push((image.clone(), ask(&registries, image)));
+        }
+    }
+    Ok(availabilities)
 }
 
 /// The images of a run, matched with those in an archive.
@@ -1023,29 +1023,24 @@ fn in_archive(path: &Path, images: &[String]) -> Result<Vec<(String, Availabilit
     let work = temp::Folder::new()?;
     let store = Store::open(&work)?;
     let stored = oci::read_archive(path, &store)?;
-    let named: BTreeMap<String, _> = stored
-        .iter()
-        .map(|image| (image.name.to_string(), image))
-        .collect();
-    let found = |image: &String| {
+    let mut stored_by_name = BTreeMap::new();
+    for image in &stored {
+        stored_by_name.insert(image.name.to_string(), image);
+    }
+    let mut availabilities = Vec::new();
+    for image in images {
         let name = Reference::parse(image)?.to_string();
-        let found = named
-            .get(&name)
-            .map(|stored| store.image_info(stored))
-            .transpose()?;
-        Ok((
-            image.clone(),
-            found.map_or(Availability::Missing, Availability::Here),
-        ))
-    };
-    let found: Vec<_> = images.iter().map(found).collect::<Result<_>>()?;
-    // Sonobuoy's image is loaded into nodes, if it is not in the archive.
-    Ok(found
-        .into_iter()
-        .filter(|(image, found)| {
-            *found != Availability::Missing || !remedies::is_local_image(image)
-        })
-        .collect())
+        match stored_by_name.get(&name) {
+            Some(stored) => {
+                let info = store.image_info(stored)?;
+                availabilities.push((image.clone(), Availability::Here(info)));
+            }
+            // Sonobuoy's image is loaded into nodes, if it is not in the archive.
+            None if remedies::is_local_image(image) => {}
+            None => availabilities.push((image.clone(), Availability::Missing)),
+        }
+    }
+    Ok(availabilities)
 }
 
 /// Reports the problem of each image, and a remedy.
@@ -1143,11 +1138,11 @@ fn each<T>(
 impl Transfer<'_> {
     /// Records the progress of a layer.
     fn watch(&self, layer: &Descriptor, done: u64) {
-        let known = self
-            .layers
-            .borrow_mut()
-            .insert(layer.digest.clone(), (layer.size, done));
-        if known != Some((layer.size, done)) {
+        let progress = (layer.size, done);
+        let mut layers = self.layers.borrow_mut();
+        let before = layers.insert(layer.digest.clone(), progress);
+        drop(layers);
+        if before != Some(progress) {
             self.show();
         }
     }

@@ -9,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{AfterwardsFlags, OutputFiles, check_upload, prune, report};
+use super::afterwards::{AfterwardsFlags, Reporter, check_upload, prepare_archive_folder, prune};
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
+use super::load::LoadFlags;
 use super::output::{self, INTERRUPTED};
-use super::run::{BeforeRunFlags, DryRun, LoadFlags, RunArgs};
+use super::run_args::{BeforeRunFlags, DryRun, RunArgs};
 use super::run_flags::{
     DNS_NAMESPACE, DNS_POD_LABELS, E2eFlags, Harden, ImageFlags, NodeFlags, PluginFlags,
     PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,
 };
 use super::run_plan::RunRequest;
-use super::wait::{DAY, verdict};
+use super::wait::{DAY, report_end, verdict};
 use crate::pipeline::{self, LocalRun};
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
-use base::at::At as _;
 use base::stop::Stop;
 use base::sys::{self, Signal};
 use base::temp;
@@ -71,21 +71,15 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     };
     let work = local.prepare()?;
     let uuid = local.config.uuid.clone();
-    std::fs::create_dir_all(&local.out).at("cannot create", &local.out)?;
-    // Check the folder before hours of work.
-    temp::file(&local.out).with_context(|| {
-        format!(
-            "cannot write an archive to `{}`; name another folder with `--retrieve DIR`",
-            local.out.display()
-        )
-    })?;
+    prepare_archive_folder(&local.out)?;
 
     let out = local.out.clone();
-    let outputs = OutputFiles::open(&args.afterwards, args.run.images.kit.filled())?;
+    let kit = args.run.images.kit.filled();
+    let reporter = Reporter::open(&args.afterwards, args.progress.output, kit)?;
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
-    let asked = stop.clone();
+    let handler_stop = stop.clone();
     let mut first: Option<Instant> = None;
     output::on_signal(
         &[Signal::Hangup, Signal::Interrupt, Signal::Terminate],
@@ -102,7 +96,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
                 "interrupted: stopping the plugins and packing what has arrived; interrupt again \
                  to exit at once, without an archive"
             );
-            asked.stop_because("it was interrupted");
+            handler_stop.stop_because("it was interrupted");
         },
     )?;
     let about = About {
@@ -119,7 +113,10 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         hint: "Ctrl-C keeps what has arrived".into(),
         per_test,
     };
-    let output = output::or_log(args.progress.output);
+    let output = match args.afterwards.is_shown_by_caller {
+        true => ProgressOutput::Quiet,
+        false => output::or_log(args.progress.output),
+    };
     let mut complete = status::Run::default();
     let ended = output::with_board(output, |board| {
         let watch = |status: &status::Run| {
@@ -135,9 +132,9 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
         };
         local.run(watch, &stop)
     })?;
-    let kept = Authorities::of_user()
+    let stored = Authorities::of_user()
         .and_then(|authorities| authorities.keep(&uuid, &ended.authority, "a run on this machine"));
-    if let Err(error) = kept {
+    if let Err(error) = stored {
         log::warn!(
             "the archive's seal can be checked only where its authority is known: {error:#}"
         );
@@ -156,15 +153,15 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let names: Vec<_> = wholes
         .map(|definition| definition.name().to_owned())
         .collect();
+    if !stop.stopped() {
+        report_end(&complete);
+    }
     // Without a cluster there is nothing to show about its health.
-    let code = report(
-        args.afterwards.verdict,
-        args.progress.output,
-        &outputs,
-        &ended.archive,
-        Some(&names),
-        true,
-    )?;
+    let code = if args.afterwards.is_shown_by_caller {
+        0
+    } else {
+        reporter.report(&ended.archive, Some(&names), true)?
+    };
     prune(
         args.afterwards.keep,
         &out,
@@ -339,6 +336,7 @@ fn ignored_of_settings(flags: &SettingFlags) -> Vec<GivenFlag> {
         harden,
         redaction: _,
         no_snapshot: _,
+        mark_nodes,
         results_pvc,
         status_service,
         credentials,
@@ -356,6 +354,7 @@ fn ignored_of_settings(flags: &SettingFlags) -> Vec<GivenFlag> {
         ("--namespace-psa-enforce-level", psa_level.is_some()),
         ("--identity", identity.is_some()),
         ("--harden", harden.harden != Harden::On),
+        ("--mark-nodes", mark_nodes.is_some()),
         ("--results-pvc", results_pvc.is_some()),
         ("--status-service", serves_status),
         ("--credentials", credentials.credentials.is_some()),
@@ -417,10 +416,12 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         upload: _,
         junit: _,
         html: _,
+        baseline: _,
         certify: _,
         product: _,
         delete,
         verdict: _,
+        is_shown_by_caller: _,
     } = afterwards;
     let BeforeRunFlags {
         dry_run,

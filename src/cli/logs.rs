@@ -13,9 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::cluster::{ClusterFlags, NamespaceFlag, RunAccess};
-use super::flag::{Filled as _, parse_seconds, within};
+use super::flag::{Filled as _, examples, parse_seconds, within};
 use super::output::{self, TableFormFlag};
-use super::usage::examples;
 use base::retry::Attempts;
 use base::visible;
 use kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
@@ -41,7 +40,7 @@ struct LogContainer {
 }
 
 /// The part of the logs to print.
-struct Asked<'a> {
+struct LogRequest<'a> {
     container: Option<&'a str>,
     query: Vec<(&'static str, String)>,
 }
@@ -129,16 +128,16 @@ pub(crate) fn run(args: &LogsArgs) -> Result<()> {
     if args.timestamps {
         query.push(("timestamps", "true".to_owned()));
     }
-    let asked = Asked {
+    let log_request = LogRequest {
         container: args.container.filled(),
         query,
     };
     output::stream(|out| {
         let printer = Printer::new(out);
         if args.follow {
-            follow(&client, &namespace, &selector, &asked, printer)
+            follow(&client, &namespace, &selector, &log_request, printer)
         } else {
-            print(&client, &namespace, &selector, &asked, printer)
+            print(&client, &namespace, &selector, &log_request, printer)
         }
     })
 }
@@ -182,7 +181,7 @@ fn print(
     client: &Client,
     namespace: &str,
     selector: &Selector,
-    asked: &Asked<'_>,
+    log_request: &LogRequest<'_>,
     mut printer: Printer,
 ) -> Result<()> {
     let pods = client.list(&Resource::PODS, namespace, selector)?;
@@ -196,8 +195,8 @@ fn print(
         );
     }
     let (mut read, mut failed) = (0, 0);
-    for source in pods.iter().flat_map(|pod| asked.containers(pod)) {
-        match client.stream(&asked.request(&source), Some(SILENCE_TIMEOUT)) {
+    for source in pods.iter().flat_map(|pod| log_request.containers(pod)) {
+        match client.stream(&log_request.request(&source), Some(SILENCE_TIMEOUT)) {
             Ok(body) => {
                 read += 1;
                 lines(body, &mut |line| printer.line(&source, line))
@@ -221,7 +220,7 @@ fn follow(
     client: &Client,
     namespace: &str,
     selector: &Selector,
-    asked: &Asked<'_>,
+    log_request: &LogRequest<'_>,
     mut printer: Printer,
 ) -> Result<()> {
     let (sender, receiver) = sync_channel(MAX_QUEUED_LINES);
@@ -244,14 +243,14 @@ fn follow(
             let pod = match event.inspect_err(|_| stop.stop())? {
                 Event::Applied(pod) => pod,
                 Event::Deleted(pod) => {
-                    asked
+                    log_request
                         .containers(&pod)
                         .for_each(|source| drop(followed.known.remove(&source)));
                     continue;
                 }
                 _ => continue,
             };
-            for source in asked.containers(&pod) {
+            for source in log_request.containers(&pod) {
                 let start = instance(&pod, &source.container).unwrap_or_default();
                 let Some(reading) = followed.begin(&source, start) else {
                     continue;
@@ -260,7 +259,7 @@ fn follow(
                 base::thread("follow")
                     .stack_size(STACK)
                     .spawn_scoped(scope, move || {
-                        read_along(client, &source, asked, &sender);
+                        read_along(client, &source, log_request, &sender);
                         drop(reading);
                     })
                     .inspect_err(|_| stop.stop())?;
@@ -285,11 +284,11 @@ impl Followed {
     /// A guard to hold while the log of this start of a container is read; `None` if it must not be
     /// read: it is being read already, has not begun, or exceeds the limit.
     fn begin(&mut self, source: &LogContainer, start: String) -> Option<Arc<()>> {
-        let known = self.known.get(source);
-        if known.is_some_and(|known| start.is_empty() || *known == start) {
+        let last_start = self.known.get(source);
+        if last_start.is_some_and(|last_start| start.is_empty() || *last_start == start) {
             return None;
         }
-        if known.is_none() && self.known.len() >= MAX_FOLLOWED
+        if last_start.is_none() && self.known.len() >= MAX_FOLLOWED
             || Arc::strong_count(&self.reading) > MAX_FOLLOWED
         {
             if !std::mem::replace(&mut self.omits, true) {
@@ -314,24 +313,25 @@ impl Followed {
 fn read_along(
     client: &Client,
     source: &LogContainer,
-    asked: &Asked<'_>,
+    log_request: &LogRequest<'_>,
     sender: &SyncSender<(LogContainer, Vec<u8>)>,
 ) {
     let mut attempts = Attempts::new(u32::MAX, client.stop());
-    let mut heard: Option<Instant> = None;
+    let mut last_output: Option<Instant> = None;
     loop {
-        let request = match heard {
-            None => asked.request(source),
+        let request = match last_output {
+            None => log_request.request(source),
             // Repeating a line is better than losing one.
-            Some(heard) => source
-                .request()
-                .query("sinceSeconds", (heard.elapsed().as_secs() + 1).to_string()),
+            Some(last_output) => source.request().query(
+                "sinceSeconds",
+                (last_output.elapsed().as_secs() + 1).to_string(),
+            ),
         };
-        let before = heard;
+        let before = last_output;
         let stream = client.stream(&request.query("follow", "true"), None);
         let outcome = stream.map_err(anyhow::Error::from).and_then(|body| {
             lines(body, &mut |line| {
-                heard = Some(Instant::now());
+                last_output = Some(Instant::now());
                 Ok(sender.send((source.clone(), line.to_vec()))?)
             })
         });
@@ -352,7 +352,7 @@ fn read_along(
                 );
             }
         }
-        if !attempts.wait_to_retry(heard != before) {
+        if !attempts.wait_to_retry(last_output != before) {
             return;
         }
     }
@@ -411,7 +411,7 @@ impl Printer {
     }
 }
 
-impl Asked<'_> {
+impl LogRequest<'_> {
     /// The wanted containers of a pod, in the order of its spec.
     fn containers(&self, pod: &Value) -> impl Iterator<Item = LogContainer> {
         let all = pod["spec"]["containers"].items();
@@ -551,14 +551,18 @@ mod tests {
         let address = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| silent(&listener));
-            let client =
-                Client::new(Config::plain(format!("http://{address}")), &Stop::new()).unwrap();
-            let asked = Asked {
+            let client = Client::new(
+                "test/1",
+                Config::plain(format!("http://{address}")),
+                &Stop::new(),
+            )
+            .unwrap();
+            let log_request = LogRequest {
                 container: None,
                 query: Vec::new(),
             };
             let printer = Printer::new(Box::new(std::io::sink()));
-            let outcome = print(&client, "n", &Selector::all(), &asked, printer);
+            let outcome = print(&client, "n", &Selector::all(), &log_request, printer);
             TcpStream::connect(address)
                 .unwrap()
                 .write_all(b"GET /end HTTP/1.1\r\n\r\n")

@@ -95,10 +95,11 @@ fn forget(folder: &Path) -> Result<()> {
 
 /// Number of parallel queries; benchmarks compare with one.
 fn workers() -> usize {
-    let told = std::env::var("SONOBUOY_QUERY_WORKERS")
+    let number = std::env::var("SONOBUOY_QUERY_WORKERS")
         .ok()
         .and_then(|number| number.parse().ok());
-    told.filter(|number| (1..=64).contains(number))
+    number
+        .filter(|number| (1..=64).contains(number))
         .unwrap_or(query::WORKERS)
 }
 

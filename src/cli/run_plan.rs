@@ -132,14 +132,14 @@ impl<'a> RunRequest<'a> {
         let kit = flags.images.kit.filled().map(read_kit).transpose()?;
         let kit = kit.as_ref();
         let registry = flags.images.registry.filled();
-        let found = self.find_plugins(only, kit)?;
-        let e2e = found
+        let plugins = self.find_plugins(only, kit)?;
+        let e2e = plugins
             .iter()
-            .find(|found| found.definition.name() == builtin::E2E);
+            .find(|loaded| loaded.definition.name() == builtin::E2E);
         let (has_e2e, has_built_in_e2e) = (e2e.is_some(), e2e.is_some_and(|e2e| e2e.built_in));
         let mut changes = self.changes(has_built_in_e2e)?;
         if only.is_some() {
-            changes.leave_out(&self.selected_plugins()?, &found);
+            changes.leave_out(&self.selected_plugins()?, &plugins);
         }
         if let Some(registry) = registry
             && has_e2e
@@ -149,9 +149,9 @@ impl<'a> RunRequest<'a> {
         }
         let run = self.completed_config(kit)?;
         let own_logs = self.uses_own_logs(&changes);
-        let plugins: Vec<Definition> = found
+        let plugins: Vec<Definition> = plugins
             .into_iter()
-            .map(|found| adopt(found, &run, own_logs, self.is_hardened()))
+            .map(|loaded| adopt(loaded, &run, own_logs, self.is_hardened()))
             .collect();
         if let Some(user) = flags.e2e.ssh_user.filled() {
             changes.set_e2e("KUBE_SSH_USER", user);
@@ -181,6 +181,7 @@ impl<'a> RunRequest<'a> {
         };
         if only.is_none() && self.purpose != Purpose::Local {
             check_nodes(self.nodes, &plan)?;
+            check_marks(&plan)?;
         }
         Ok(plan)
     }
@@ -252,7 +253,7 @@ impl<'a> RunRequest<'a> {
     /// the default ones.
     fn find_plugins(&self, only: Option<&str>, kit: Option<&Kit>) -> Result<Vec<Loaded>> {
         let has_default_plugins = self.flags.plugins.plugins.is_empty();
-        let mut found = match (only, kit) {
+        let mut plugins = match (only, kit) {
             (Some(name), _) => plugin::find(name, None, &[])?,
             (_, Some(kit)) if has_default_plugins && !self.config.skip_plugins => of_kit(kit)?,
             _ => self.selected_plugins()?,
@@ -262,13 +263,13 @@ impl<'a> RunRequest<'a> {
         {
             // In a cluster, the aggregator does this.
             let names: Vec<String> = selected.iter().map(|plugin| plugin.name.clone()).collect();
-            plugin::select(&mut found, &names, |found| found.definition.name()).map_err(
+            plugin::select(&mut plugins, &names, |loaded| loaded.definition.name()).map_err(
                 |name| {
                     anyhow!("plugin `{name}` is selected by `Plugins` of --config but not by `-p`")
                 },
             )?;
         }
-        Ok(found)
+        Ok(plugins)
     }
 
     /// The plugins of `-p`, or the default ones.
@@ -276,11 +277,13 @@ impl<'a> RunRequest<'a> {
         if self.config.skip_plugins {
             return Ok(Vec::new());
         }
-        let given = &self.flags.plugins.plugins;
-        let names: Vec<&str> = match given.is_empty() {
-            true => builtin::DEFAULT.to_vec(),
-            false => given.iter().map(String::as_str).collect(),
-        };
+        let mut names: Vec<&str> = Vec::new();
+        for name in &self.flags.plugins.plugins {
+            names.push(name);
+        }
+        if names.is_empty() {
+            names.extend(builtin::DEFAULT);
+        }
         let installed = Installed::by_name();
         let path = self
             .config
@@ -806,6 +809,29 @@ fn check_nodes(flags: Option<&NodeFlags>, plan: &Plan) -> Result<()> {
         "{} applies only to plugins with `driver: Nodes`, and would be ignored by {}: {hint}",
         settings.iter().map(setting_in_words).joined(", "),
         ignoring.iter().map(plugin_in_words).joined(", "),
+    )))
+}
+
+/// Rejects marks of nodes by plugins of which none runs on nodes.
+fn check_marks(plan: &Plan) -> Result<()> {
+    if plan.run.mark_nodes.is_empty() {
+        return Ok(());
+    }
+    let plugins = plan.prepared()?;
+    if plugins
+        .iter()
+        .any(|plugin| plugin.config.driver.is_per_node())
+    {
+        return Ok(());
+    }
+    Err(usage_error(format!(
+        "--mark-nodes {} needs a plugin that runs on each node (`driver: DaemonSet` or `Nodes`); \
+         this run has {}",
+        plan.run.mark_nodes,
+        plugins
+            .iter()
+            .map(|plugin| format!("`{}`", plugin.name()))
+            .joined(", ")
     )))
 }
 

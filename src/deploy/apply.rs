@@ -6,18 +6,21 @@
 //! else in such a namespace is created before anything outside of it. Every error lists what was
 //! created and how to remove it. Starts threads for dry runs, and joins them.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
+use super::rights::UID_OF_NEW_OWNER;
 use crate::remote::state;
 use base::{Joined as _, logger, visible};
 use kube::{
     self, Client, Discovery, Error, Object as _, Obstacle, Request, Resource, Rules, Selector,
 };
-use model::{names, status};
+use model::{names, remedies, status};
 
 /// Kinds that grant permissions to an account.
 const RIGHTS: [Resource; 4] = [
@@ -68,7 +71,7 @@ pub(crate) fn from_yaml(text: &str) -> Result<Vec<Value>> {
 }
 
 /// Namespace of the run in a manifest: that of its first namespaced object.
-pub(crate) fn home(objects: &[Value]) -> Option<&str> {
+pub(crate) fn run_namespace(objects: &[Value]) -> Option<&str> {
     objects
         .iter()
         .map(kube::Object::namespace)
@@ -98,6 +101,7 @@ pub(crate) fn apply(
         client,
         objects: &objects,
         made: Vec::new(),
+        uids: BTreeMap::new(),
     };
     let coming = work.absent_namespaces()?;
     let is_alone = refuse_second_run(client, &objects, &coming)?;
@@ -108,12 +112,33 @@ pub(crate) fn apply(
     work.create(cleared, &coming)
         .map_err(|error| match work.made.is_empty() {
             true => error.context("nothing was created"),
-            false => error.context(format!(
+            false => error.context(Leftovers(format!(
                 "these objects were created and still exist: {}; remove them with `sonobuoy \
                  delete -n {namespace} --wait`",
                 work.made.join(", ")
-            )),
+            ))),
         })
+}
+
+/// The sentence about what an incomplete creation has left behind.
+#[derive(Debug)]
+struct Leftovers(String);
+
+impl fmt::Display for Leftovers {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The error of [`apply()`], for a caller that has removed what was created.
+pub(crate) fn without_leftovers(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast_ref::<Leftovers>() {
+        Some(_) => anyhow!(
+            "{}",
+            error.chain().skip(1).map(ToString::to_string).joined(": ")
+        ),
+        None => error,
+    }
 }
 
 pub(super) fn resolve<'a>(
@@ -121,41 +146,43 @@ pub(super) fn resolve<'a>(
     objects: &'a [Value],
     home: &str,
 ) -> Result<Vec<NewObject<'a>>> {
-    let one = |value: &'a Value| {
-        let (version, kind, name) = (
-            value["apiVersion"].text(),
-            value["kind"].text(),
-            value.name(),
+    let resolved = objects
+        .iter()
+        .map(|object| resolve_object(kinds, object, home));
+    resolved.collect()
+}
+
+fn resolve_object<'a>(kinds: &Discovery, value: &'a Value, home: &str) -> Result<NewObject<'a>> {
+    let version = value["apiVersion"].text();
+    let kind = value["kind"].text();
+    let name = value.name();
+    if version.is_empty() || kind.is_empty() || name.is_empty() {
+        bail!(
+            "an object has no apiVersion, kind or metadata.name: {}",
+            visible::short(&value.to_string())
         );
-        if version.is_empty() || kind.is_empty() || name.is_empty() {
-            bail!(
-                "an object has no apiVersion, kind or metadata.name: {}",
-                visible::short(&value.to_string())
-            );
+    }
+    let Some(discovered) = kinds.find(version, kind) else {
+        match kinds.failures.iter().find(|(group, _)| group == version) {
+            Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
+            None => bail!(
+                "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what defines \
+                 it, or correct the manifest"
+            ),
         }
-        let Some(found) = kinds.find(version, kind) else {
-            match kinds.failures.iter().find(|(group, _)| group == version) {
-                Some((_, why)) => bail!("{kind} `{name}`: `{version}` cannot be queried: {why}"),
-                None => bail!(
-                    "{kind} `{name}`: the cluster has no `{kind}` in `{version}`; install what \
-                     defines it, or correct the manifest"
-                ),
-            }
-        };
-        let resource = found.resource.clone();
-        let namespace = match (resource.namespaced, value.namespace()) {
-            (false, _) => "",
-            (true, "") => home,
-            (true, given) => given,
-        };
-        Ok(NewObject {
-            value,
-            resource,
-            namespace: namespace.to_owned(),
-            name,
-        })
     };
-    objects.iter().map(one).collect()
+    let resource = discovered.resource.clone();
+    let namespace = match (resource.namespaced, value.namespace()) {
+        (false, _) => "",
+        (true, "") => home,
+        (true, namespace) => namespace,
+    };
+    Ok(NewObject {
+        value,
+        resource,
+        namespace: namespace.to_owned(),
+        name,
+    })
 }
 
 /// Rejects a second run in the namespace. Returns whether the objects are a run, and known to be
@@ -199,6 +226,7 @@ pub(super) fn refusals(client: &Client, objects: &[NewObject<'_>]) -> Vec<Refuse
         client,
         objects,
         made: Vec::new(),
+        uids: BTreeMap::new(),
     }
     .refusals(&BTreeSet::new())
 }
@@ -209,6 +237,8 @@ struct Creation<'a> {
     objects: &'a [NewObject<'a>],
     /// Objects created so far.
     made: Vec<String>,
+    /// The uid of each namespace among them, which may own others.
+    uids: BTreeMap<String, Value>,
 }
 
 impl<'a> Creation<'a> {
@@ -219,7 +249,7 @@ impl<'a> Creation<'a> {
             .iter()
             .map(|namespace| (*namespace, self.client.rules(namespace)))
             .collect();
-        let mut asked = BTreeSet::new();
+        let mut examined_kinds = BTreeSet::new();
         let examined: Vec<_> = self
             .objects
             .iter()
@@ -227,7 +257,7 @@ impl<'a> Creation<'a> {
                 None => true,
                 Some(rules) => {
                     !rules.allow("create", &object.resource)
-                        && asked.insert((&object.resource, &object.namespace))
+                        && examined_kinds.insert((&object.resource, &object.namespace))
                 }
             })
             .collect();
@@ -252,7 +282,9 @@ impl<'a> Creation<'a> {
             object.resource == Resource::NAMESPACES && coming.contains(object.name)
                 || object.resource == Resource::SERVICE_ACCOUNTS && later(object)
         });
-        first.into_iter().try_for_each(|object| self.one(object))?;
+        first
+            .into_iter()
+            .try_for_each(|object| self.create_object(object))?;
         let is_late_pod = |object: &&NewObject<'_>| {
             coming.contains(&*object.namespace) && object.resource == Resource::PODS
         };
@@ -264,7 +296,7 @@ impl<'a> Creation<'a> {
         // If the server requires it, a binding is created after its role.
         let mut postponed = Vec::new();
         for object in rest {
-            match self.try_one(object) {
+            match self.try_create_object(object) {
                 Err(error) if error.is_not_found() && self.has_role_of(object) => {
                     postponed.push(object);
                 }
@@ -273,7 +305,7 @@ impl<'a> Creation<'a> {
         }
         postponed
             .into_iter()
-            .try_for_each(|object| self.one(object))
+            .try_for_each(|object| self.create_object(object))
     }
 
     /// Removes permissions that earlier runs granted to accounts of this namespace, which this run
@@ -287,14 +319,14 @@ impl<'a> Creation<'a> {
             RIGHTS.len()
         };
         for (resource, namespace) in RIGHTS.iter().zip(["", "", home, home]).take(kinds) {
-            let left = match self.client.list(resource, namespace, &selector) {
-                Ok(left) => left,
+            let remaining = match self.client.list(resource, namespace, &selector) {
+                Ok(remaining) => remaining,
                 // An account without this permission may still run plugins in its namespace.
                 Err(error) if error.is_forbidden() => continue,
                 Err(error) => return Err(error).context("looking for the rights of earlier runs"),
             };
-            if !left.is_empty() {
-                let names = left.iter().map(kube::Object::name).joined(", ");
+            if !remaining.is_empty() {
+                let names = remaining.iter().map(kube::Object::name).joined(", ");
                 let what = format!("{} of an earlier run: {names}", resource.plural);
                 log::info!("removing {what}");
                 self.client
@@ -311,12 +343,13 @@ impl<'a> Creation<'a> {
         let labels = |value: &Value| {
             [names::LABEL_ALL, "namespace"].map(|label| value["metadata"]["labels"][label].clone())
         };
-        let found = self
+        let existing = self
             .client
             .get(&object.resource, "", object.name)
             .unwrap_or_default();
         RIGHTS.contains(&object.resource)
-            && (labels(&found) != labels(object.value) || labels(&found)[0] != names::SONOBUOY)
+            && (labels(&existing) != labels(object.value)
+                || labels(&existing)[0] != names::SONOBUOY)
     }
 
     /// Namespaces of the manifest that do not exist yet. Fails for a terminating namespace, or a
@@ -437,30 +470,31 @@ impl<'a> Creation<'a> {
         Some(without)
     }
 
-    fn one(&mut self, object: &NewObject<'_>) -> Result<()> {
-        let outcome = self.try_one(object);
+    fn create_object(&mut self, object: &NewObject<'_>) -> Result<()> {
+        let outcome = self.try_create_object(object);
         self.report(object, outcome)
     }
 
-    /// Creates an object; returns false if it exists. Retries while the server is unavailable: an
-    /// object found after an attempt without response is that attempt's, since none existed
+    /// Creates an object, and returns it unless it exists. Retries while the server is unavailable:
+    /// an object found after an attempt without response is that attempt's, since none existed
     /// before.
-    fn try_one(&self, object: &NewObject<'_>) -> Result<bool, Error> {
+    fn try_create_object(&self, object: &NewObject<'_>) -> Result<Option<Value>, Error> {
         let end = Instant::now() + DEFAULTING_TIMEOUT;
         let mut unsure = false;
+        let (resource, namespace) = (&object.resource, &object.namespace);
+        let value = self.with_owner(object.value);
         loop {
-            match self
-                .client
-                .create(&object.resource, &object.namespace, object.value)
-            {
-                Ok(_) => return Ok(true),
-                Err(error) if error.already_exists() && unsure => return Ok(true),
+            match self.client.create(resource, namespace, &value) {
+                Ok(created) => return Ok(Some(created)),
+                Err(error) if error.already_exists() && unsure => {
+                    return self.client.get(resource, namespace, object.name).map(Some);
+                }
                 Err(error)
                     if error.already_exists()
                         && !object.resource.namespaced
                         && !RIGHTS.contains(&object.resource) =>
                 {
-                    return Ok(false);
+                    return Ok(None);
                 }
                 Err(error) if error.is_passing() && Instant::now() < end => {
                     unsure |= !error.is_unsent();
@@ -474,17 +508,40 @@ impl<'a> Creation<'a> {
         }
     }
 
-    fn report(&mut self, object: &NewObject<'_>, outcome: Result<bool, Error>) -> Result<()> {
+    /// The object with the uid of its owner, if that is among those created.
+    fn with_owner<'v>(&self, value: &'v Value) -> Cow<'v, Value> {
+        let owner = &value["metadata"]["ownerReferences"][0];
+        let uid = self.uids.get(owner["name"].text());
+        match uid.filter(|_| owner["uid"] == UID_OF_NEW_OWNER) {
+            None => Cow::Borrowed(value),
+            Some(uid) => {
+                let mut value = value.clone();
+                value["metadata"]["ownerReferences"][0]["uid"] = uid.clone();
+                Cow::Owned(value)
+            }
+        }
+    }
+
+    fn report(
+        &mut self,
+        object: &NewObject<'_>,
+        outcome: Result<Option<Value>, Error>,
+    ) -> Result<()> {
         let (name, namespace, resource) =
             (object.name, &*object.namespace, &*object.resource.plural);
-        let is_new = outcome.map_err(|error| anyhow!("{}", object.refused(&error)))?;
-        let words = if is_new {
-            "create request issued"
-        } else {
-            "object already exists"
+        let created = outcome.map_err(|error| anyhow!("{}", object.refused(&error)))?;
+        let words = match created {
+            Some(_) => "create request issued",
+            None => "object already exists",
         };
         log::log!(logger::detail(), name = name, namespace = namespace, resource = resource; "{words}");
-        self.made.extend(is_new.then(|| object.described()));
+        if let Some(created) = created {
+            self.made.push(object.described());
+            if object.resource == Resource::NAMESPACES {
+                let uid = created["metadata"]["uid"].clone();
+                self.uids.insert(name.to_owned(), uid);
+            }
+        }
         Ok(())
     }
 }
@@ -508,7 +565,8 @@ impl NewObject<'_> {
             )),
             false => remedy(error, &self.resource, &self.namespace),
         };
-        let lacks_right = (error.is_forbidden() && error.obstacle().is_none())
+        let lacks_right = error
+            .lacks_right()
             .then(|| self.resource.plural.to_string());
         Refused {
             object: Some(self.described()),
@@ -628,7 +686,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
              with `--rbac Disable --existing-service-account --service-account-name`"
         }
         None => match refusal.code {
-            403 => {
+            403 if error.lacks_right() => {
                 let within = if resource.namespaced {
                     format!(" in namespace `{namespace}`")
                 } else {
@@ -640,6 +698,7 @@ pub(crate) fn remedy(error: &Error, resource: &Resource, namespace: &str) -> Opt
                      {FEWER_RIGHTS}"
                 ));
             }
+            403 => remedies::remedy(&refusal.message)?,
             409 if error.already_exists() => {
                 "it exists already, from an earlier run or somebody else: remove it with `sonobuoy \
                  delete -n NAMESPACE --wait`, or use another namespace with `-n`"
@@ -683,7 +742,7 @@ mod tests {
     }
 
     fn apply_to(api: &ApiServer, objects: &[Value]) -> Result<()> {
-        let client = Client::new(Config::plain(api.url()), &Stop::new()).unwrap();
+        let client = Client::new("test/1", Config::plain(api.url()), &Stop::new()).unwrap();
         apply(&client, objects, "new", false)
     }
 
@@ -788,6 +847,12 @@ mod tests {
             "Forbidden",
             "User \"u\" cannot create resource \"pods\"",
             "may not create pods in namespace `ns`",
+        );
+        check(
+            403,
+            "Forbidden",
+            "pods \"p\" is forbidden: pod rejected: RuntimeClass \"none\" not found",
+            "`kubectl get runtimeclasses` lists them",
         );
         check(
             409,

@@ -166,7 +166,7 @@ mod tests {
     }
 
     fn found(api: &ApiServer) -> Vec<String> {
-        let client = Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
+        let client = Client::new("test/1", kube::Config::plain(api.url()), &Stop::new()).unwrap();
         foreign_bindings(&client, &objects(), "ns")
     }
 

@@ -62,11 +62,11 @@ pub(crate) fn load(client: &Client, archive: &[u8], loader: &Reference) -> Resul
     }
     let labels = json!({(names::LABEL_ALL): names::SONOBUOY, "pod-security.kubernetes.io/enforce": "privileged"});
     let metadata = json!({"generateName": "sonobuoy-load-", "labels": labels});
-    let home = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
-    let home = client
-        .create(&Resource::NAMESPACES, "", &home)
+    let manifest = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata});
+    let created = client
+        .create(&Resource::NAMESPACES, "", &manifest)
         .context("cannot create a namespace for the pods that load the image")?;
-    let namespace = home.name();
+    let namespace = created.name();
     announce(&nodes, loader);
     let names: Vec<_> = nodes.iter().map(Value::name).collect();
     let outcome = load_within(client, namespace, &parts, loader, &names);
@@ -103,22 +103,28 @@ fn announce(nodes: &[Value], loader: &Reference) {
 
 /// The digest of the image that a node has by this name, as its kubelet lists it.
 fn listed_digest<'a>(node: &'a Value, wanted: &Reference) -> Option<&'a str> {
-    let is_same = |name: &str| {
-        Reference::parse(name).is_ok_and(|listed| {
-            let (theirs, ours) = (&listed.digest, &wanted.digest);
-            (&listed.registry, &listed.repository) == (&wanted.registry, &wanted.repository)
-                && if ours.is_some() {
-                    theirs == ours
-                } else {
-                    theirs.is_none() && listed.tag == wanted.tag
-                }
-        })
+    for image in node["status"]["images"].items() {
+        let mut names = image["names"].items().filter_map(Value::as_str);
+        if names.clone().any(|name| is_name_of(name, wanted)) {
+            return names.find_map(|name| Some(name.split_once('@')?.1));
+        }
+    }
+    None
+}
+
+/// Whether a kubelet's name of an image is the wanted one: with the same digest if one is wanted,
+/// else with the same tag.
+fn is_name_of(name: &str, wanted: &Reference) -> bool {
+    let Ok(listed) = Reference::parse(name) else {
+        return false;
     };
-    let images = node["status"]["images"].items();
-    let names = images.map(|image| image["names"].items().filter_map(Value::as_str));
-    let mut matching = names.filter(|names| names.clone().any(is_same));
-    let digests = matching.next()?.filter_map(|name| name.split_once('@'));
-    digests.map(|(_, digest)| digest).next()
+    if (&listed.registry, &listed.repository) != (&wanted.registry, &wanted.repository) {
+        return false;
+    }
+    match &wanted.digest {
+        Some(_) => listed.digest == wanted.digest,
+        None => listed.digest.is_none() && listed.tag == wanted.tag,
+    }
 }
 
 fn load_within(

@@ -177,16 +177,11 @@ fn aggregator(plan: &Plan, account: &str) -> Value {
     let mut tolerations =
         vec![json!({"key": "kubernetes.io/e2e-evict-taint-key", "operator": "Exists"})];
     for toleration in &run.aggregator_tolerations {
-        let known = |key: &str| ["key", "value", "effect", "operator"].contains(&key);
-        let given = toleration
-            .0
-            .iter()
-            .filter(|(key, value)| known(key) && !value.is_empty());
-        tolerations.push(
-            given
-                .map(|(key, value)| (key.clone(), value.clone()))
-                .collect(),
-        );
+        let mut fields = toleration.0.clone();
+        fields.retain(|key, value| {
+            ["key", "value", "effect", "operator"].contains(&key.as_str()) && !value.is_empty()
+        });
+        tolerations.push(json!(fields));
     }
     let mut spec = json!({
         "containers": [aggregator_container(plan)],

@@ -14,6 +14,7 @@ mod recover;
 mod references;
 mod remove;
 mod rights;
+mod unmark;
 
 use std::collections::BTreeMap;
 
@@ -30,12 +31,15 @@ use model::plugin::{self, Definition, RESERVED, builtin};
 use model::{config, layout};
 use rights::is_original;
 
-pub(crate) use apply::{Refused, apply, from_yaml, home, makes_namespace, remedy};
+pub(crate) use apply::{
+    Refused, apply, from_yaml, makes_namespace, remedy, run_namespace, without_leftovers,
+};
 pub(crate) use bindings::foreign_bindings;
 pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
 pub(crate) use references::references;
 pub(crate) use remove::Removal;
+pub(crate) use unmark::unmark_nodes;
 
 /// Inputs of a run's objects.
 #[derive(Default)]
@@ -117,10 +121,10 @@ pub(crate) fn planned(
     namespace: &str,
 ) -> Result<(config::Run, Vec<Definition>)> {
     let data = |name: &str| {
-        let found = objects
+        let map = objects
             .iter()
             .find(|object| object["kind"] == "ConfigMap" && object.name() == name);
-        &found.unwrap_or(&Value::Null)["data"]
+        &map.unwrap_or(&Value::Null)["data"]
     };
     let mut run = config::Run {
         namespace: namespace.to_owned(),
@@ -182,7 +186,7 @@ impl Plan {
             bail!(
                 "`Plugins` of the configuration selects `{name}`, which is not defined; this run \
                  has {}: add `-p {name}`, or remove it",
-                known(&plugins)
+                plugin_names(&plugins)
             );
         }
         Ok(())
@@ -215,7 +219,7 @@ impl Plan {
                 .iter_mut()
                 .for_each(|plugin| relocate(plugin, registry));
         }
-        for container in plugins.iter_mut().flat_map(Definition::containers_mut) {
+        for container in plugins.iter_mut().flat_map(Definition::all_containers_mut) {
             if container["image"] == names::OWN_IMAGE {
                 container["image"] = json!(self.run.worker_image);
             }
@@ -326,7 +330,7 @@ fn automatic(plan: &Plan) -> [(&'static str, &str); 6] {
 }
 
 /// The names of plugins, in messages.
-fn known(plugins: &[Definition]) -> String {
+fn plugin_names(plugins: &[Definition]) -> String {
     if plugins.is_empty() {
         "no plugin".into()
     } else {
@@ -343,7 +347,7 @@ fn check_env(plan: &Plan, plugins: &[Definition]) -> Result<()> {
         {
             bail!(
                 "--plugin-env {name}.…: no plugin of this run has that name; it has {}",
-                known(plugins)
+                plugin_names(plugins)
             );
         }
     }

@@ -91,14 +91,14 @@ impl Preflight<'_> {
         if named.is_empty() {
             return Ok(None);
         }
-        let mut known = Vec::new();
+        let mut node_names = Vec::new();
         client.each(&Resource::NODES, "", &Selector::all(), &mut |node| {
-            known.push(node.name().to_owned());
+            node_names.push(node.name().to_owned());
             Ok(())
         })?;
         Ok(nodes::unknown(
             &named,
-            known.iter().map(String::as_str).collect(),
+            node_names.iter().map(String::as_str).collect(),
         ))
     }
 
@@ -135,9 +135,9 @@ impl Preflight<'_> {
 
     fn free(&self, client: &Client) -> Result<Option<String>, Error> {
         let namespace = self.namespace;
-        let found = client.find(&Resource::NAMESPACES, "", namespace)?;
+        let existing = client.find(&Resource::NAMESPACES, "", namespace)?;
         let is_made = self.makes_namespace && self.pull_secret.is_none();
-        Ok(Some(match found {
+        Ok(Some(match existing {
             None if is_made => return Ok(None),
             None => format!(
                 "there is no namespace `{namespace}`, and a run with these {} does not create it: \
@@ -148,7 +148,7 @@ impl Preflight<'_> {
                     "permissions"
                 }
             ),
-            Some(found) if found.is_terminating() => being_deleted(namespace, &found),
+            Some(existing) if existing.is_terminating() => being_deleted(namespace, &existing),
             Some(_) if !is_made => return self.pull_secret(client),
             Some(_) => format!(
                 "namespace `{namespace}` exists already: remove an earlier run with `sonobuoy \
@@ -166,10 +166,14 @@ impl Preflight<'_> {
             reference.resource != Resource::SECRETS || Some(&*reference.name) != self.pull_secret
         };
         let (mut missing, mut denied) = (Vec::new(), None);
+        let mut lacks_namespaced = false;
         for reference in self.references.iter().filter(is_asked).take(MAX_REFERENCES) {
             let resource = &reference.resource;
             match client.find(resource, namespace, &reference.name) {
-                Ok(None) => missing.push(reference.sentence()),
+                Ok(None) => {
+                    missing.push(reference.sentence());
+                    lacks_namespaced |= resource.namespaced;
+                }
                 Ok(Some(_)) => {}
                 Err(error) if error.is_forbidden() => denied = Some(error),
                 Err(error) => return Err(error),
@@ -181,7 +185,9 @@ impl Preflight<'_> {
             (false, _) => {}
         }
         let missing = missing.join(", ");
+        // Nobody can create an object in a namespace that the run has yet to create.
         let is_new = self.makes_namespace
+            && lacks_namespaced
             && matches!(client.find(&Resource::NAMESPACES, "", namespace), Ok(None));
         Ok(Some(if is_new {
             format!(
@@ -272,8 +278,8 @@ impl Trial {
         home: &str,
         stand_in: Option<StandIn>,
     ) -> Result<Self> {
-        let known = client.discover()?;
-        let kinds = resolve(&known, objects, home)?
+        let server_kinds = client.discover()?;
+        let kinds = resolve(&server_kinds, objects, home)?
             .iter()
             .map(|object| (object.resource.clone(), object.namespace.clone()))
             .collect();
@@ -287,7 +293,7 @@ impl Trial {
                 }
             }
         }
-        let mut refused = refusals(client, &resolve(&known, &moved, place)?);
+        let mut refused = refusals(client, &resolve(&server_kinds, &moved, place)?);
         for refused in &mut refused {
             let texts = [Some(&mut refused.why), refused.remedy.as_mut()];
             texts

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::remote::state::{RunState, find, kept};
+use crate::remote::state::{RunState, find, stored_pod};
 use base::Joined as _;
 use base::json::json;
 use kube::{Client, Object as _, Resource, Selector};
@@ -21,8 +21,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Replaces the aggregator's pod, if it is lost. Fails if nothing can continue the run.
 pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
-    let found = find(client, namespace).context("looking for the aggregator")?;
-    if let Some(pod) = &found {
+    let existing_pod = find(client, namespace).context("looking for the aggregator")?;
+    if let Some(pod) = &existing_pod {
         match RunState::read_pod(client, pod) {
             RunState::Told(run) if run.status == status::COMPLETE => {
                 bail!("the run is complete; `sonobuoy retrieve -n {namespace}` fetches its archive")
@@ -36,7 +36,11 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
             _ => {}
         }
     }
-    let Some(pod) = found.as_ref().map(bare).or_else(|| kept(client, namespace)) else {
+    let Some(pod) = existing_pod
+        .as_ref()
+        .map(bare)
+        .or_else(|| stored_pod(client, namespace))
+    else {
         bail!("there is no run in namespace `{namespace}` whose results are on a volume claim")
     };
     let Some(name) = claim(&pod) else {
@@ -47,7 +51,7 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
         )
     };
     mountable(client, namespace, name)?;
-    if let Some(lost) = &found {
+    if let Some(lost) = &existing_pod {
         remove(client, namespace, lost)?;
     }
     client
@@ -61,10 +65,10 @@ pub(crate) fn recover(client: &Client, namespace: &str) -> Result<()> {
 
 /// Fails if no node that is ready can mount the claim.
 fn mountable(client: &Client, namespace: &str, name: &str) -> Result<()> {
-    let found = client
+    let claim = client
         .get(&Resource::VOLUME_CLAIMS, namespace, name)
         .with_context(|| format!("the volume claim `{name}` of the results"))?;
-    let Some(volume) = found["spec"]["volumeName"]
+    let Some(volume) = claim["spec"]["volumeName"]
         .as_str()
         .filter(|volume| !volume.is_empty())
     else {

@@ -40,7 +40,7 @@ impl Reference {
 /// What the pods of a run with these objects refer to, each object once, without those that the run
 /// or every namespace contains.
 pub(crate) fn references(objects: &[Value], namespace: &str) -> Vec<Reference> {
-    let mut found = BTreeMap::new();
+    let mut users = BTreeMap::new();
     let mut add = |user: &str, spec: &Value| {
         for (resource, name) in of_pod(spec) {
             let is_known = IN_EVERY_NAMESPACE.contains(&(&*resource.kind, name))
@@ -49,7 +49,7 @@ pub(crate) fn references(objects: &[Value], namespace: &str) -> Vec<Reference> {
                     .any(|object| object["kind"] == *resource.kind && object.name() == name);
             if !is_known && !name.is_empty() {
                 let key = (resource, name.to_owned());
-                found.entry(key).or_insert_with(|| user.to_owned());
+                users.entry(key).or_insert_with(|| user.to_owned());
             }
         }
     };
@@ -65,7 +65,7 @@ pub(crate) fn references(objects: &[Value], namespace: &str) -> Vec<Reference> {
         Err(error) => log::debug!("the definitions in the manifest cannot be read: {error:#}"),
     }
     let of_run = |name: &str| name == names::AUTHORITY_MAP || driver::cluster::is_made_later(name);
-    found
+    users
         .into_iter()
         .filter(|((_, name), _)| !of_run(name))
         .map(|((resource, name), user)| Reference {
@@ -78,7 +78,7 @@ pub(crate) fn references(objects: &[Value], namespace: &str) -> Vec<Reference> {
 
 /// Kinds and names of all objects that a pod cannot start without.
 fn of_pod(spec: &Value) -> Vec<(Resource, &str)> {
-    let mut found = vec![
+    let mut objects = vec![
         (
             Resource::SERVICE_ACCOUNTS,
             spec["serviceAccountName"].text(),
@@ -86,14 +86,14 @@ fn of_pod(spec: &Value) -> Vec<(Resource, &str)> {
         (Resource::RUNTIME_CLASSES, spec["runtimeClassName"].text()),
     ];
     let pull_secrets = spec["imagePullSecrets"].items();
-    found.extend(pull_secrets.map(|secret| (Resource::SECRETS, secret["name"].text())));
+    objects.extend(pull_secrets.map(|secret| (Resource::SECRETS, secret["name"].text())));
     let containers = spec["initContainers"]
         .items()
         .chain(spec["containers"].items());
     for container in containers {
         for source in container["envFrom"].items() {
-            found.extend(required(Resource::SECRETS, &source["secretRef"], "name"));
-            found.extend(required(
+            objects.extend(required(Resource::SECRETS, &source["secretRef"], "name"));
+            objects.extend(required(
                 Resource::CONFIG_MAPS,
                 &source["configMapRef"],
                 "name",
@@ -101,8 +101,8 @@ fn of_pod(spec: &Value) -> Vec<(Resource, &str)> {
         }
         for variable in container["env"].items() {
             let from = &variable["valueFrom"];
-            found.extend(required(Resource::SECRETS, &from["secretKeyRef"], "name"));
-            found.extend(required(
+            objects.extend(required(Resource::SECRETS, &from["secretKeyRef"], "name"));
+            objects.extend(required(
                 Resource::CONFIG_MAPS,
                 &from["configMapKeyRef"],
                 "name",
@@ -110,24 +110,24 @@ fn of_pod(spec: &Value) -> Vec<(Resource, &str)> {
         }
     }
     for volume in spec["volumes"].items() {
-        found.extend(required(Resource::SECRETS, &volume["secret"], "secretName"));
-        found.extend(required(
+        objects.extend(required(Resource::SECRETS, &volume["secret"], "secretName"));
+        objects.extend(required(
             Resource::CONFIG_MAPS,
             &volume["configMap"],
             "name",
         ));
         let claim = volume["persistentVolumeClaim"]["claimName"].text();
-        found.push((Resource::VOLUME_CLAIMS, claim));
+        objects.push((Resource::VOLUME_CLAIMS, claim));
         for source in volume["projected"]["sources"].items() {
-            found.extend(required(Resource::SECRETS, &source["secret"], "name"));
-            found.extend(required(
+            objects.extend(required(Resource::SECRETS, &source["secret"], "name"));
+            objects.extend(required(
                 Resource::CONFIG_MAPS,
                 &source["configMap"],
                 "name",
             ));
         }
     }
-    found
+    objects
 }
 
 /// The object that a source names, unless it is optional.

@@ -99,9 +99,9 @@ impl Removal {
             work.namespace(&self.namespace, self.unless_nothing(&run, &epilogue));
         }
         if self.rbac && (self.all || !run.namespaced) {
-            let own = format!("{SELECTOR},namespace={}", self.namespace);
+            let of_this_run = format!("{SELECTOR},namespace={}", self.namespace);
             let labels = match self.all {
-                false => own.clone(),
+                false => of_this_run.clone(),
                 true if spared.is_empty() => SELECTOR.to_owned(),
                 true => format!("{SELECTOR},namespace notin ({spared})"),
             };
@@ -116,7 +116,7 @@ impl Removal {
                 // Roles of runs that start meanwhile are kept.
                 let what = format!("{} of {}", resource.plural, self.namespace);
                 let epilogue = self.unless_nothing(&run, epilogue);
-                work.await_end(resource, "", Selector::labels(&own), what, epilogue);
+                work.await_end(resource, "", Selector::labels(&of_this_run), what, epilogue);
             }
         }
         if self.all && !others.is_empty() {
@@ -185,7 +185,7 @@ struct RemovalInProgress<'a> {
 
 impl RemovalInProgress<'_> {
     fn namespace(&mut self, name: &str, epilogue: String) {
-        self.one(&Resource::NAMESPACES, "", NAMESPACE, name);
+        self.delete_object(&Resource::NAMESPACES, "", NAMESPACE, name);
         let what = format!("namespace {name}");
         self.await_end(
             Resource::NAMESPACES,
@@ -245,10 +245,10 @@ impl RemovalInProgress<'_> {
         }
         // Services could not be deleted together before Kubernetes 1.23.
         for name in [names::AGGREGATOR_SERVICE, names::STATUS_SERVICE] {
-            self.one(&Resource::SERVICES, namespace, "service", name);
+            self.delete_object(&Resource::SERVICES, namespace, "service", name);
         }
         for plugin in &run.plugins {
-            self.one(
+            self.delete_object(
                 &Resource::CONFIG_MAPS,
                 namespace,
                 "config map",
@@ -256,14 +256,14 @@ impl RemovalInProgress<'_> {
             );
         }
         if run.ssh_key {
-            self.one(&Resource::SECRETS, namespace, "secret", manifest::SSH_KEY);
+            self.delete_object(&Resource::SECRETS, namespace, "secret", manifest::SSH_KEY);
         }
         let what = format!("pods of {namespace}");
         let selector = Selector::labels(SELECTOR);
         self.await_end(Resource::PODS, namespace, selector, what, String::new());
     }
 
-    fn one(&mut self, resource: &Resource, namespace: &str, kind: &str, name: &str) {
+    fn delete_object(&mut self, resource: &Resource, namespace: &str, kind: &str, name: &str) {
         let done = self
             .client
             .send(&self.dry(Request::delete(resource, namespace, name)));
@@ -358,7 +358,7 @@ impl Target {
     /// Watches until no object is left; returns the remaining ones at the time limit.
     fn gone(&self, client: &Client, progress: &mut dyn FnMut(&str)) -> Result<Option<String>> {
         let (mut there, mut synced) = (BTreeSet::new(), false);
-        let mut said = format!("{}: nothing is known yet", self.what);
+        let mut last_message = format!("{}: nothing is known yet", self.what);
         for event in client.watch(&self.resource, &self.namespace, &self.selector) {
             match event.map_err(|error| anyhow!("{}: {error}", self.what))? {
                 Event::Restarted => (synced, there) = (false, BTreeSet::new()),
@@ -367,9 +367,9 @@ impl Target {
                 Event::Applied(object) => {
                     there.insert(object.name().to_owned());
                     let state = format!("{}: {}", self.what, state(&object));
-                    if state != said {
+                    if state != last_message {
                         progress(&state);
-                        said = state;
+                        last_message = state;
                     }
                 }
             }
@@ -377,7 +377,7 @@ impl Target {
                 return Ok(None);
             }
         }
-        Ok(Some(said))
+        Ok(Some(last_message))
     }
 }
 
@@ -401,7 +401,7 @@ struct RunObjects {
 impl RunObjects {
     fn read(client: &Client, namespace: &str) -> Result<Self, Error> {
         let mut run = Self::default();
-        let home = match client.find(&Resource::NAMESPACES, "", namespace) {
+        let namespace_object = match client.find(&Resource::NAMESPACES, "", namespace) {
             Ok(None) => {
                 return Ok(Self {
                     is_absent: true,
@@ -413,14 +413,14 @@ impl RunObjects {
                 run.is_unreadable = true;
                 Value::Null
             }
-            home => home?.unwrap_or_default(),
+            namespace_object => namespace_object?.unwrap_or_default(),
         };
-        if home.is_terminating() {
+        if namespace_object.is_terminating() {
             return Ok(run);
         }
         let mut map = |name: &str| {
-            let found = client.find(&Resource::CONFIG_MAPS, namespace, name);
-            unless_forbidden(found, &mut run.is_unreadable)
+            let map = client.find(&Resource::CONFIG_MAPS, namespace, name);
+            unless_forbidden(map, &mut run.is_unreadable)
         };
         let settings = map(names::CONFIG_MAP)?.unwrap_or_default();
         let plugins = map(names::PLUGINS_MAP)?.unwrap_or_default();
@@ -444,19 +444,22 @@ impl RunObjects {
                     .map(str::to_owned),
             );
         }
-        let (theirs, ours) = (managers(&home), managers(&settings));
+        let (theirs, ours) = (managers(&namespace_object), managers(&settings));
         let same = theirs.is_empty() || ours.is_empty() || !theirs.is_disjoint(&ours);
         let mut traces = vec![settings];
         for resource in [Resource::SERVICE_ACCOUNTS, Resource::PODS] {
-            let found = client.list(&resource, namespace, &Selector::labels(SELECTOR));
-            traces.extend(unless_forbidden(found, &mut run.is_unreadable)?);
+            let objects = client.list(&resource, namespace, &Selector::labels(SELECTOR));
+            traces.extend(unless_forbidden(objects, &mut run.is_unreadable)?);
         }
         run.is_missing = !run.is_unreadable && traces.iter().all(Value::is_null);
         let oldest = traces.iter().filter_map(created).min();
-        let own = created(&home).zip(oldest).is_some_and(|(made, oldest)| {
-            oldest.duration_since(made).unwrap_or_default() <= AT_ONCE
-        });
-        run.is_foreign = !(own && same && permissions == "clusterAdmin");
+        let is_created_by_run =
+            created(&namespace_object)
+                .zip(oldest)
+                .is_some_and(|(made, oldest)| {
+                    oldest.duration_since(made).unwrap_or_default() <= AT_ONCE
+                });
+        run.is_foreign = !(is_created_by_run && same && permissions == "clusterAdmin");
         Ok(run)
     }
 }

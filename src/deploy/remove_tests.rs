@@ -10,7 +10,7 @@ use kube::Config;
 const LIMIT: Duration = Duration::from_secs(30);
 
 fn client(api: &ApiServer) -> Client {
-    Client::new(Config::plain(api.url()), &Stop::new()).unwrap()
+    Client::new("test/1", Config::plain(api.url()), &Stop::new()).unwrap()
 }
 
 fn removal(namespace: &str) -> Removal {

@@ -3,7 +3,8 @@
 //! The original has one account, for the aggregator and every plugin alike. A plugin that declares
 //! permissions has its own account; one that declares none keeps the original's. A hardened
 //! aggregator has an account with only the verbs that it uses.
-//! `delete` finds all of them by names and labels.
+//! `delete` finds all of them by names and labels. Those of a run that removes itself belong to its
+//! namespace, so that the cluster deletes them with it.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -16,6 +17,8 @@ use model::plugin::{Definition, Permissions};
 use oci::Reference;
 
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+/// The uid of an owner that is created with its object; until then, the server accepts any.
+pub(super) const UID_OF_NEW_OWNER: &str = "new";
 /// The original's verbs of a reader.
 const READ: [&str; 3] = ["get", "list", "watch"];
 /// Kubernetes' kinds that can be read by name: without subresources, since a `get` of `pods/exec`,
@@ -164,6 +167,7 @@ impl<'a> RunAccounts<'a> {
                 );
             }
         }
+        rights.check_marks()?;
         if let Some(plugin) = rights.undeclared().next().filter(|_| plan.declared_only) {
             bail!(
                 "the definition of plugin `{0}` does not say what it needs: write `permissions` \
@@ -175,29 +179,49 @@ impl<'a> RunAccounts<'a> {
         Ok(rights)
     }
 
+    /// Rejects marks of nodes by a run whose account may not write them.
+    fn check_marks(&self) -> Result<()> {
+        let reader = !self.apart && self.level == Level::ClusterRead;
+        let is_denied = reader || self.level == Level::NamespaceAdmin;
+        if is_denied && !self.run.mark_nodes.is_empty() {
+            bail!(
+                "--mark-nodes {}: the run is {}, which does not include conditions of nodes; \
+                 choose `--aggregator-permissions clusterAdmin`{}",
+                self.run.mark_nodes,
+                self.level.described(),
+                if reader { ", or `--harden on`" } else { "" }
+            );
+        }
+        Ok(())
+    }
+
     /// Notes about plugins that declare no permissions. An account that a definition names is its
     /// author's choice and not reported.
     pub(super) fn notes(&self) -> Vec<String> {
-        let own = self.run.service_account_name.as_str();
-        let note = |plugin: &Definition| {
-            let named = plugin
-                .pod_spec
-                .as_ref()
-                .map(|pod| pod["serviceAccountName"].as_str());
-            let who = match named {
+        let mut notes = Vec::new();
+        if !self.apart {
+            return notes;
+        }
+        let run_account = self.run.service_account_name.as_str();
+        for plugin in self.undeclared() {
+            let pod = plugin.pod_spec.as_ref();
+            let account = pod.map(|pod| pod["serviceAccountName"].as_str());
+            let who = match account {
                 Some(None | Some("" | "default")) => "the account `default` of its namespace",
-                Some(Some(account)) if account != own => return None,
+                Some(Some(account)) if account != run_account => continue,
                 _ => self.level.described(),
             };
-            Some(format!(
+            notes.push(format!(
                 "`{}` runs as {who}: its definition does not say what it needs",
                 plugin.name()
-            ))
-        };
-        self.undeclared()
-            .filter(|_| self.apart)
-            .filter_map(note)
-            .collect()
+            ));
+        }
+        notes
+    }
+
+    /// Whether the aggregator deletes the namespace, and with it all that the run has created.
+    fn removes_itself(&self) -> bool {
+        self.makes_namespace() && self.run.remove_after_seconds > 0
     }
 
     /// Whether the run creates its namespace.
@@ -281,15 +305,19 @@ impl<'a> RunAccounts<'a> {
 
     /// All permissions of the run, for one account.
     fn everything(&self, account: &str, names: [&str; 2]) -> Vec<Value> {
-        let own = || vec![any(&["*"])];
-        let (cluster, own) = match self.level {
-            Level::ClusterAdmin => (vec![any(&["*"]), urls()], Vec::new()),
+        let cluster: Vec<Value> = match self.level {
+            Level::ClusterAdmin => vec![any(&["*"]), urls()],
             // The original's reader can control every pod.
-            Level::ClusterRead if !self.apart => (vec![any(&READ), urls()], own()),
-            Level::ClusterRead => (read_rules().chain([urls()]).collect(), own()),
-            Level::NamespaceAdmin => (Vec::new(), own()),
+            Level::ClusterRead if !self.apart => vec![any(&READ), urls()],
+            Level::ClusterRead => read_rules().chain([urls()]).collect(),
+            Level::NamespaceAdmin => Vec::new(),
         };
-        self.granted(account, names, &cluster, &own)
+        let namespace = match self.level {
+            // The cluster-wide rules cover the namespace.
+            Level::ClusterAdmin => Vec::new(),
+            Level::ClusterRead | Level::NamespaceAdmin => vec![any(&["*"])],
+        };
+        self.granted(account, names, &cluster, &namespace)
     }
 
     /// Rules of the aggregator: reads everything for the snapshot, including logs of pods and, if
@@ -301,11 +329,11 @@ impl<'a> RunAccounts<'a> {
         let name = AGGREGATOR_ACCOUNT;
         let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
         let logs = || rule("", "pods/log", &["get"]);
-        let mut own = Vec::from([logs()]);
+        let mut rules = Vec::from([logs()]);
         if self.run.takes_snapshot() {
-            own.extend(read_rules());
+            rules.extend(read_rules());
         } else {
-            own.extend([
+            rules.extend([
                 rule("", "pods", &READ),
                 rule("apps", "daemonsets", &["get"]),
                 rule("", "secrets", &["get"]),
@@ -313,7 +341,7 @@ impl<'a> RunAccounts<'a> {
                 rule("", "events", &["list"]),
             ]);
         }
-        own.extend([
+        rules.extend([
             rule(
                 "",
                 "pods",
@@ -336,12 +364,20 @@ impl<'a> RunAccounts<'a> {
                 cluster.push(rule("", "nodes", &READ));
             }
             cluster.push(rule("authentication.k8s.io", "tokenreviews", &["create"]));
+            if !self.run.mark_nodes.is_empty() {
+                cluster.push(rule("", "nodes/status", &["patch"]));
+            }
+            if self.removes_itself() {
+                let mut rule = rule("", "namespaces", &["delete"]);
+                rule["resourceNames"] = json!([self.run.namespace]);
+                cluster.push(rule);
+            }
             if self.queries_kubelets() {
                 cluster.push(rule("", "nodes/proxy", &["get"]));
             }
             cluster.extend(self.pod_policies());
         }
-        self.granted(name, [name, name], &cluster, &own)
+        self.granted(name, [name, name], &cluster, &rules)
     }
 
     /// Whether the snapshot includes nodes, and so what their kubelets say.
@@ -402,6 +438,11 @@ impl<'a> RunAccounts<'a> {
                 json!({"labels": {LABEL_ALL: SONOBUOY, "namespace": namespace}, "name": name});
             if kind == "Role" {
                 metadata["namespace"] = json!(namespace);
+            } else if self.removes_itself() {
+                metadata["ownerReferences"] = json!([{
+                    "apiVersion": "v1", "kind": "Namespace", "name": namespace,
+                    "uid": UID_OF_NEW_OWNER,
+                }]);
             }
             objects.push(json!({
                 "apiVersion": version,
@@ -706,6 +747,46 @@ mod tests {
             assert!(allow(&own, "watch", "", "pods") && allow(&own, "get", "", "configmaps"));
             assert!(!allow(&own, "list", "", "secrets") && !allow(&own, "list", "", "services"));
         }
+    }
+
+    #[test]
+    fn run_that_removes_itself_may_delete_its_namespace_alone() {
+        let roles = |seconds: u64, level: &str| {
+            let run = config::Run {
+                resources: Some(Vec::new()),
+                remove_after_seconds: seconds,
+                aggregator_permissions: level.into(),
+                ..config::Run::standard()
+            };
+            let plan = Plan {
+                run,
+                harden: true,
+                ..Plan::default()
+            };
+            RunAccounts::new(&plan, &[]).unwrap().roles()
+        };
+        let made = roles(1, "clusterAdmin");
+        let of_cluster: Vec<_> = made
+            .iter()
+            .filter(|object| object["kind"].as_str().unwrap().starts_with("Cluster"))
+            .collect();
+        assert_eq!(of_cluster.len(), 2);
+        for object in &of_cluster {
+            let owner = &object["metadata"]["ownerReferences"][0];
+            assert_eq!(owner["name"], "sonobuoy", "{object}");
+        }
+        let rule = json!({
+            "apiGroups": [""], "resources": ["namespaces"], "verbs": ["delete"],
+            "resourceNames": ["sonobuoy"],
+        });
+        let has_rule = |roles: &[Value]| {
+            let rules = roles.iter().flat_map(|role| role["rules"].as_array());
+            rules.flatten().any(|other| *other == rule)
+        };
+        assert!(has_rule(&made));
+        assert!(!has_rule(&roles(0, "clusterAdmin")));
+        // Its namespace was there before.
+        assert!(!has_rule(&roles(1, "clusterRead")));
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
             return (check, false);
         }
     };
-    let mut seen = vec![format!(
+    let mut observations = vec![format!(
         "{} at {}",
         version["gitVersion"]
             .as_str()
@@ -56,7 +56,7 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
         };
         let day = clock::rfc3339(end)[..10].to_owned();
         match end.duration_since(SystemTime::now()) {
-            Ok(left) if left > ENDS_SOON => seen.push(format!("{whose} until {day}")),
+            Ok(left) if left > ENDS_SOON => observations.push(format!("{whose} until {day}")),
             Ok(_) => check.add(Warns, format!("{whose} ends on {day}"), Some(remedy)),
             Err(_) => check.fail(format!("{whose} ended on {day}"), Some(remedy)),
         }
@@ -71,10 +71,10 @@ pub(crate) fn reach(client: &Client) -> (Check, bool) {
             let remedy = "let NTP or chrony keep both clocks";
             check.add(Warns, cause, Some(remedy));
         } else {
-            seen.push("clocks agree".into());
+            observations.push("clocks agree".into());
         }
     }
-    check.seen = seen.join(", ");
+    check.seen = observations.join(", ");
     (check, true)
 }
 
@@ -122,7 +122,7 @@ pub(super) fn rights(
         (verb, resource, subject.namespace.to_owned(), what, severity)
     });
     let wanted: Vec<_> = create.chain(later).collect();
-    let asked = wanted.len();
+    let count = wanted.len();
     let mut missing: Vec<(Severity, String, String)> = Vec::new();
     for (verb, resource, namespace, what, severity) in wanted {
         match client.allowed(verb, &resource, &namespace) {
@@ -152,7 +152,7 @@ pub(super) fn rights(
                     .map(|(_, right, _)| right.as_str())
                     .joined(", ");
                 format!(
-                    "your account lacks {} of {asked} rights: {names}",
+                    "your account lacks {} of {count} rights: {names}",
                     several.len()
                 )
             }
@@ -166,7 +166,7 @@ pub(super) fn rights(
     for cause in foreign_bindings(client, subject.objects, subject.namespace) {
         rights.add(Warns, cause, None);
     }
-    rights.seen = format!("{} of {asked}", asked - missing.len());
+    rights.seen = format!("{} of {count}", count - missing.len());
     let total = all.len();
     objects.seen = format!(
         "{} of {total} objects would be created",

@@ -121,7 +121,7 @@ impl Echo<'_> {
                 }
             }
         }
-        let mut told = BTreeSet::new();
+        let mut failed_legs = BTreeSet::new();
         for (name, outcome) in self.follow(&pods.keys().cloned().collect(), findings_of)? {
             let Some((node, network)) = pods.remove(&name) else {
                 continue;
@@ -145,7 +145,9 @@ impl Echo<'_> {
                         .map(str::to_owned)
                 };
                 // From both networks, a leg of a node mostly fails for one cause.
-                if leg.status == item::FAILED && told.insert((node.clone(), leg.name.clone())) {
+                if leg.status == item::FAILED
+                    && failed_legs.insert((node.clone(), leg.name.clone()))
+                {
                     let why = text("error").unwrap_or_else(|| format!("{} failed", leg.name));
                     found.push((node.clone(), why, text(item::REMEDY)));
                 }
@@ -192,11 +194,12 @@ impl Echo<'_> {
                 ],
             }),
         );
-        let given = &self.subject.aggregator().unwrap_or(&Value::Null)["spec"];
+        let aggregator_spec = &self.subject.aggregator().unwrap_or(&Value::Null)["spec"];
         for key in ["nodeSelector", "tolerations", "affinity"] {
-            pod["spec"][key] = given[key].clone();
+            pod["spec"][key] = aggregator_spec[key].clone();
         }
-        pod["spec"]["containers"][0]["resources"] = given["containers"][0]["resources"].clone();
+        pod["spec"]["containers"][0]["resources"] =
+            aggregator_spec["containers"][0]["resources"].clone();
         pod
     }
 
@@ -249,24 +252,24 @@ impl Echo<'_> {
         names: &BTreeSet<String>,
         look: fn(&Value) -> Option<T>,
     ) -> Result<BTreeMap<String, Result<T, String>>> {
-        let mut found = BTreeMap::new();
+        let mut outcomes = BTreeMap::new();
         if names.is_empty() {
-            return Ok(found);
+            return Ok(outcomes);
         }
         self.trial_namespace
             .watch(self.client, POD_TIMEOUT, |pod| {
                 let name = pod.name();
                 if names.contains(name)
-                    && !found.contains_key(name)
-                    && let Some(outcome) = look(pod).map(Ok).or_else(|| hopeless(pod).map(Err))
+                    && !outcomes.contains_key(name)
+                    && let Some(outcome) = look(pod).map(Ok).or_else(|| pod_problem(pod).map(Err))
                 {
-                    found.insert(name.to_owned(), outcome);
+                    outcomes.insert(name.to_owned(), outcome);
                 }
-                found.len() < names.len()
+                outcomes.len() < names.len()
             })?;
         let namespace = &self.trial_namespace.namespace;
         for name in names {
-            found.entry(name.clone()).or_insert_with(|| {
+            outcomes.entry(name.clone()).or_insert_with(|| {
                 let pod = json!({"metadata": {"name": name}});
                 let why = match self.client.delay(namespace, &pod) {
                     Ok(Some(delay)) => format!(": {delay}"),
@@ -278,7 +281,7 @@ impl Echo<'_> {
                 ))
             });
         }
-        Ok(found)
+        Ok(outcomes)
     }
 }
 
@@ -300,7 +303,7 @@ fn findings_of(pod: &Value) -> Option<Item> {
 }
 
 /// Why a pod does not succeed. Judges the first attempt, without waiting for another.
-fn hopeless(pod: &Value) -> Option<String> {
+fn pod_problem(pod: &Value) -> Option<String> {
     match driver::judge(pod, CONTAINER, None, SystemTime::now(), &Grace::default()) {
         PodVerdict::Fine => None,
         PodVerdict::Quiet(why, _)
@@ -334,11 +337,11 @@ fn slowest(measured: &BTreeMap<String, Value>) -> String {
 pub(crate) fn serve(stop: &Stop) -> Result<()> {
     let variable = |name: &str| std::env::var(name).with_context(|| format!("`{name}` is not set"));
     let authority = Authority::from_pem(&variable(env::ECHO_AUTHORITY)?)?;
-    let own = authority.server(&variable(env::ADVERTISE_IP)?)?;
+    let identity = authority.server(&variable(env::ADVERTISE_IP)?)?;
     let port = variable(env::ECHO_PORT)?;
     let server = Server::bind(&format!("0.0.0.0:{port}"))?.tls(server_config(
         &authority.certificate_pem(),
-        &own,
+        &identity,
         false,
     )?);
     log::info!("answering at port {port}");

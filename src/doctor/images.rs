@@ -36,19 +36,19 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
         Ok(registries) => registries,
         Err(error) => return Check::skipped("images", format!("{error:#}")),
     };
-    let own = &*subject.run.worker_image;
+    let worker_image = &*subject.run.worker_image;
     let images: BTreeSet<&str> = subject
         .plugins
         .iter()
         .flat_map(images_of)
         .map(|image| {
             if image == names::OWN_IMAGE {
-                own
+                worker_image
             } else {
                 image
             }
         })
-        .chain([own])
+        .chain([worker_image])
         .filter(|image| !image.is_empty())
         .collect();
     let (mut loaded, mut found, mut unknown, mut trouble) = (0, 0, 0, Vec::new());
@@ -77,10 +77,10 @@ pub(super) fn check(client: &Client, subject: &Subject<'_>, nodes: &Nodes) -> Ch
             unknown += 1;
             continue;
         }
-        let seen = verify::ask(&registries, image);
-        if let Some(why) = seen.trouble(image, &architectures) {
+        let availability = verify::ask(&registries, image);
+        if let Some(why) = availability.trouble(image, &architectures) {
             trouble.push((image.to_owned(), why, None));
-        } else if let verify::Availability::Unknown(why) = seen {
+        } else if let verify::Availability::Unknown(why) = availability {
             log::debug!("{why}");
             unknown += 1;
             silent.insert(registry);
@@ -154,9 +154,9 @@ fn registries(client: &Client, subject: &Subject<'_>) -> Result<oci::Client> {
 /// Content of the pull secret that a run finds, as docker's config.json.
 pub(crate) fn credentials(client: &Client, run: &config::Run) -> Option<Value> {
     let name = Some(&run.image_pull_secrets).filter(|name| !name.is_empty())?;
-    let found = client.get(&Resource::SECRETS, &run.namespace, name);
+    let secret = client.get(&Resource::SECRETS, &run.namespace, name);
     within(
-        &found
+        &secret
             .inspect_err(|error| log::warn!("the pull secret `{name}` is not used: {error}"))
             .ok()?,
     )
@@ -245,24 +245,24 @@ pub(crate) fn pull(
         .iter()
         .map(|image| (image.clone(), Pulled::Waiting))
         .collect();
-    let mut found: Pulls = targets
+    let mut pulls: Pulls = targets
         .into_iter()
         .map(|target| (target, waiting.clone()))
         .collect();
     trial_namespace
         .watch(client, limit, |pod| {
-            let of_node = found
+            let of_node = pulls
                 .iter_mut()
                 .find(|((_, node), _)| pod["spec"]["nodeName"] == node.as_str());
             of_node
                 .into_iter()
                 .for_each(|(_, seen)| note_pulls(pod, images, seen));
-            found
+            pulls
                 .values()
                 .flat_map(BTreeMap::values)
                 .any(|pulled| *pulled == Pulled::Waiting)
         })
-        .map(|()| found)
+        .map(|()| pulls)
 }
 
 /// Records the state of each image in a pod. A failure may pass, as when a registry is busy.

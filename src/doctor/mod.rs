@@ -63,11 +63,11 @@ impl<'a> Subject<'a> {
 
     /// An object of the run; null if it creates none of this name.
     fn object(&self, kind: &str, name: &str) -> &'a Value {
-        let found = self
+        let object = self
             .objects
             .iter()
             .find(|object| object["kind"] == kind && object.name() == name);
-        found.unwrap_or(&Value::Null)
+        object.unwrap_or(&Value::Null)
     }
 
     fn aggregator(&self) -> Option<&'a Value> {
@@ -169,11 +169,11 @@ fn trial_namespace(
     subject: &Subject<'_>,
     preflight: &Preflight<'_>,
 ) -> Result<TrialNamespace, String> {
-    let home = client.get(&Resource::NAMESPACES, "", subject.namespace);
+    let run_namespace = client.get(&Resource::NAMESPACES, "", subject.namespace);
     let used = !preflight.makes_namespace
         || preflight.pull_secret.is_some()
         || preflight.skip.contains(&"existingnamespace");
-    let existing = match &home {
+    let existing = match &run_namespace {
         Ok(found) if used && !found.is_terminating() => Some(subject.namespace),
         _ if preflight.makes_namespace => None,
         // An account that may not read a namespace may still use it.

@@ -33,7 +33,7 @@ const PRESSURES: [(&str, &str, &str); 3] = [
 
 /// Maximum images that a kubelet reports, the largest of them: the default of
 /// `nodeStatusMaxImages`.
-const MAX_IMAGES_TOLD: usize = 50;
+const MAX_IMAGES_REPORTED: usize = 50;
 
 /// Nodes and their load.
 #[derive(Default)]
@@ -60,17 +60,25 @@ fn is(node: &Value, condition: &str) -> bool {
 
 /// Why a node is not ready.
 fn unready(node: &Value) -> Option<String> {
-    let why = node
-        .condition("Ready")
-        .map_or("", |ready| ready["message"].text());
-    (!is(node, "Ready"))
-        .then(|| format!("not ready{}{why}", if why.is_empty() { "" } else { ": " }))
+    if is(node, "Ready") {
+        return None;
+    }
+    let condition = node.condition("Ready");
+    Some(
+        match condition.map_or("", |ready| ready["message"].text()) {
+            "" => "not ready".to_owned(),
+            why => format!("not ready: {why}"),
+        },
+    )
 }
 
 /// Why a node does not accept a pod.
 fn refusal(node: &Value, spec: &Value) -> Option<String> {
-    let cordoned = node["spec"]["unschedulable"] == true;
-    driver::refusal(spec, node).or_else(|| cordoned.then(|| "it is cordoned".into()))
+    if let Some(refusal) = driver::refusal(spec, node) {
+        return Some(refusal);
+    }
+    let is_cordoned = node["spec"]["unschedulable"] == true;
+    is_cordoned.then(|| "it is cordoned".to_owned())
 }
 
 impl Nodes {
@@ -94,47 +102,54 @@ impl Nodes {
 
     /// Architectures of nodes that may run the run's pods.
     pub(crate) fn architectures(&self) -> BTreeSet<String> {
-        self.all
-            .iter()
-            .filter(|node| is_linux(node))
-            .map(|node| architecture(node).to_owned())
-            .filter(|name| !name.is_empty())
-            .collect()
+        let mut architectures = BTreeSet::new();
+        for node in &self.all {
+            let architecture = architecture(node);
+            if is_linux(node) && !architecture.is_empty() {
+                architectures.insert(architecture.to_owned());
+            }
+        }
+        architectures
     }
 
     /// The usable nodes that lack an image, and the number of all of them. A node that may have
     /// more images than it reports lacks none.
     pub(super) fn lacking(&self, image: &str) -> (Vec<&str>, usize) {
         let usable = self.usable();
-        let lacks = |node: &&&Value| {
-            let told = node["status"]["images"].as_array();
-            told.is_some_and(|told| told.len() < MAX_IMAGES_TOLD)
-                && !images(node).any(|name| name == image)
-        };
-        let lacking = usable.iter().filter(lacks).map(|node| node.name());
-        (lacking.collect(), usable.len())
+        let mut lacking = Vec::new();
+        for node in &usable {
+            let reported = node["status"]["images"].as_array().map(Vec::len);
+            // A longer list of images is cut by the kubelet.
+            let is_complete = reported.is_some_and(|count| count < MAX_IMAGES_REPORTED);
+            if is_complete && !images(node).any(|name| name == image) {
+                lacking.push(node.name());
+            }
+        }
+        (lacking, usable.len())
     }
 
     /// A ready node of each architecture.
     pub(super) fn one_each(&self) -> BTreeMap<String, String> {
-        let last_first = self.usable().into_iter().rev();
-        last_first
-            .map(|node| (architecture(node).to_owned(), node.name().to_owned()))
-            .collect()
+        let mut nodes = BTreeMap::new();
+        for node in self.usable() {
+            let architecture = architecture(node).to_owned();
+            nodes
+                .entry(architecture)
+                .or_insert_with(|| node.name().to_owned());
+        }
+        nodes
     }
 
     /// Ready Linux nodes, ordered so that each architecture appears early.
     pub(super) fn usable(&self) -> Vec<&Value> {
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut next_ranks: BTreeMap<&str, usize> = BTreeMap::new();
         let mut ranked = Vec::new();
-        for node in self
-            .all
-            .iter()
-            .filter(|node| unready(node).is_none() && is_linux(node))
-        {
-            let next = seen.entry(architecture(node)).or_default();
-            ranked.push((*next, node.name(), node));
-            *next += 1;
+        for node in &self.all {
+            if unready(node).is_none() && is_linux(node) {
+                let next = next_ranks.entry(architecture(node)).or_default();
+                ranked.push((*next, node.name(), node));
+                *next += 1;
+            }
         }
         ranked.sort_by_key(|(rank, name, _)| (*rank, *name));
         ranked.into_iter().map(|(.., node)| node).collect()
@@ -144,14 +159,13 @@ impl Nodes {
     pub(super) fn check(&self, subject: &Subject<'_>) -> Check {
         let mut check = Check::new("nodes");
         let mut find = |remedy: &str, problem: &dyn Fn(&Value) -> Option<String>| {
-            let found = |node| {
-                Some((
-                    Value::name(node).to_owned(),
-                    problem(node)?,
-                    Some(remedy.to_owned()),
-                ))
-            };
-            check.add_all(("nodes", self.all.len()), self.all.iter().filter_map(found));
+            let mut failures = Vec::new();
+            for node in &self.all {
+                if let Some(problem) = problem(node) {
+                    failures.push((node.name().to_owned(), problem, Some(remedy.to_owned())));
+                }
+            }
+            check.add_all(("nodes", self.all.len()), failures);
         };
         find(
             "look at the node and its kubelet, or remove the node from the cluster",
@@ -192,32 +206,24 @@ impl Nodes {
 
     /// Checks whether any node accepts the aggregator, and the plugins that run once.
     fn find_unplaced(&self, subject: &Subject<'_>, check: &mut Check) {
-        let once = subject
-            .plugins
-            .iter()
-            .filter(|plugin| plugin.config.driver == DriverKind::Job)
-            .map(|plugin| {
-                let spec = plugin
-                    .pod_spec
-                    .clone()
-                    .unwrap_or_else(|| default_spec(DriverKind::Job, ""));
-                (format!("plugin `{}`", plugin.name()), spec)
-            });
-        let aggregator = subject
-            .aggregator()
-            .map(|pod| ("the aggregator".to_owned(), pod["spec"].clone()));
+        let mut pods = Vec::new();
+        if let Some(pod) = subject.aggregator() {
+            pods.push(("the aggregator".to_owned(), pod["spec"].clone()));
+        }
+        for plugin in &subject.plugins {
+            if plugin.config.driver == DriverKind::Job {
+                let spec = plugin.pod_spec.clone();
+                let spec = spec.unwrap_or_else(|| default_spec(DriverKind::Job, ""));
+                pods.push((format!("plugin `{}`", plugin.name()), spec));
+            }
+        }
+        pods.retain(|(_, spec)| !self.take(spec));
         let mut refused: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
-        for (what, spec) in aggregator
-            .into_iter()
-            .chain(once)
-            .filter(|(_, spec)| !self.take(spec))
-        {
+        for (what, spec) in pods {
             for node in &self.all {
                 let why = refusal(node, &spec).unwrap_or_default();
-                refused
-                    .entry((node.name(), why))
-                    .or_default()
-                    .push(what.clone());
+                let pods_refused = refused.entry((node.name(), why)).or_default();
+                pods_refused.push(what.clone());
             }
         }
         let remedy = "remove the taint or cordon from a node, add a node, or choose others with \
@@ -234,12 +240,14 @@ impl Nodes {
     }
 
     fn free(&self, node: &Value) -> Option<u64> {
-        let max = node["status"]["allocatable"]["pods"]
-            .text()
-            .parse::<u64>()
-            .ok()?;
+        if self.pods.is_empty() {
+            // They could not be counted.
+            return None;
+        }
+        let max = node["status"]["allocatable"]["pods"].text();
+        let max = max.parse::<u64>().ok()?;
         let used = self.pods.get(node.name()).copied().unwrap_or_default();
-        (!self.pods.is_empty()).then(|| max.saturating_sub(used))
+        Some(max.saturating_sub(used))
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct TrialNamespace {
     /// Label value of the trial objects.
     id: String,
     /// Whether the namespace is temporary.
-    own: bool,
+    is_created: bool,
     client: Client,
     /// Whether the creation was refused, so that there is nothing to delete.
     refused: bool,
@@ -44,7 +44,7 @@ impl TrialNamespace {
             .filter(char::is_ascii_alphanumeric)
             .take(8)
             .collect();
-        let own = existing.is_none();
+        let is_created = existing.is_none();
         let namespace = existing.map_or_else(|| format!("{DOCTOR}-{id}"), str::to_owned);
         // Dropping the namespace deletes what may have been created, even after the stop of the
         // command.
@@ -52,11 +52,11 @@ impl TrialNamespace {
         let mut trial_namespace = Self {
             namespace,
             id,
-            own,
+            is_created,
             client,
             refused: false,
         };
-        let created = if own {
+        let created = if is_created {
             trial_namespace.create_namespace(labels)
         } else {
             trial_namespace.create_account()
@@ -65,7 +65,7 @@ impl TrialNamespace {
             trial_namespace.refused = matches!(error, Error::Api(_)) && !error.is_passing();
             return Err(error);
         }
-        if own {
+        if is_created {
             trial_namespace.create_account()?;
         }
         Ok(trial_namespace)
@@ -157,7 +157,7 @@ impl TrialNamespace {
 
     /// Replacement for the run's namespace, if this one is temporary.
     pub(super) fn stand_in(&self) -> Option<StandIn> {
-        self.own.then(|| StandIn {
+        self.is_created.then(|| StandIn {
             namespace: self.namespace.clone(),
             account: self.account_name(),
         })
@@ -171,7 +171,7 @@ impl Drop for TrialNamespace {
             return;
         }
         let (client, namespace, account) = (&self.client, &self.namespace, self.account_name());
-        let outcomes = if self.own {
+        let outcomes = if self.is_created {
             vec![(
                 format!("namespace `{namespace}`"),
                 client.delete(&Resource::NAMESPACES, "", namespace),
@@ -212,8 +212,8 @@ impl Drop for TrialNamespace {
 /// Labels, including the Pod Security level, of the namespace that a run creates or finds.
 pub(super) fn labels(namespace: &Value) -> Value {
     let mut labels = namespace["metadata"]["labels"].clone();
-    for own in ["kubernetes.io/metadata.name", LABEL_PART] {
-        labels.as_object_mut().and_then(|labels| labels.remove(own));
+    for key in ["kubernetes.io/metadata.name", LABEL_PART] {
+        labels.as_object_mut().and_then(|labels| labels.remove(key));
     }
     labels
 }

@@ -13,6 +13,7 @@
     reason = "an internal crate: names and headers say it"
 )]
 
+pub mod command;
 mod distribution;
 mod hardware;
 pub mod journal;

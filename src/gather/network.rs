@@ -61,26 +61,28 @@ impl Address {
 
 /// Addresses of all interfaces from the kernel; no file lists them.
 fn addresses() -> io::Result<Vec<Address>> {
-    let ip = |address: &SockaddrStorage| -> Option<IpAddr> {
-        let four = address.as_sockaddr_in().map(|four| four.ip().into());
-        four.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
-    };
-    let read = |found: InterfaceAddress| {
-        let address = ip(&found.address?)?;
-        // An interface without a broadcast address names its own.
-        let broadcast = found
-            .broadcast
-            .as_ref()
-            .and_then(ip)
-            .filter(|broadcast| *broadcast != address);
-        let facts = described(address, ip(&found.netmask?)?, broadcast)?;
-        Some(Address {
-            name: found.interface_name,
-            address,
-            facts,
-        })
-    };
-    Ok(getifaddrs()?.filter_map(read).collect())
+    Ok(getifaddrs()?.filter_map(read_address).collect())
+}
+
+/// The IP address of an interface; `None` for a hardware address.
+fn read_address(entry: InterfaceAddress) -> Option<Address> {
+    let address = ip(&entry.address?)?;
+    // An interface without a broadcast address names its own.
+    let broadcast = entry.broadcast.as_ref().and_then(ip);
+    let broadcast = broadcast.filter(|broadcast| *broadcast != address);
+    let facts = described(address, ip(&entry.netmask?)?, broadcast)?;
+    Some(Address {
+        name: entry.interface_name,
+        address,
+        facts,
+    })
+}
+
+fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
+    if let Some(four) = address.as_sockaddr_in() {
+        return Some(four.ip().into());
+    }
+    Some(address.as_sockaddr_in6()?.ip().into())
 }
 
 /// An address in Ansible's form.

@@ -194,8 +194,10 @@ impl Connection {
         if let Some(refusal) = body.refusal() {
             response = refusal.response();
         }
+        // Whether others wait is asked last: skipping may take a while.
         let go_on = keep_alive && body.skip() && !is_last();
         let is_done = body.is_done();
+        // The handler may have set a deadline for the body, which the response does not have.
         peer.meter.finish_within(None);
         if let Err(error) = response.write(self.input.get_mut(), method != "HEAD", !go_on) {
             log::debug!("lost the connection of {}: {error}", peer.address);

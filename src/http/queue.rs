@@ -195,6 +195,7 @@ impl Queue {
     pub(super) fn begin_upload(&self, principal: &Party) -> Option<Permit<Party>> {
         let state = self.lock();
         if state.uploads.len_of(principal) > 0 {
+            // Not before those of the same principal that already wait.
             None
         } else {
             self.uploads.take(principal, 1)
@@ -258,6 +259,7 @@ impl Queue {
         };
         if turn.is_none() {
             state.threads -= 1;
+            // Also for `is_empty_within`, which waits for the last thread.
             self.changed.notify_all();
         } else if state.waiting() > 0 {
             self.changed.notify_one();

@@ -60,6 +60,8 @@ impl Meter {
     pub(super) fn new(socket: TcpStream, limits: &Limits) -> io::Result<Self> {
         // Zero would mean no timeout.
         let stall = limits.stall.max(Duration::from_millis(1));
+        // Nagle's algorithm would hold a short response back until the peer acknowledges the
+        // previous one.
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(stall))?;
         socket.set_read_timeout(Some(stall))?;
@@ -105,6 +107,7 @@ impl Meter {
         let mut state = self.lock();
         *state = State {
             phase,
+            // Whoever evicted the connection relies on its end, also during a later phase.
             evicted: state.evicted,
             ..State::default()
         };
@@ -132,6 +135,8 @@ impl Meter {
             // An evicted connection may still get its response.
             return moved;
         }
+        // Each byte buys time, so that a peer at the minimum rate is never too slow. A rate of zero
+        // is no minimum.
         let earned = state
             .bytes
             .checked_div(self.rate)
@@ -171,6 +176,7 @@ impl Meter {
     /// Whether another upload of the same result may replace it: it was ended, is slow, or has been
     /// silent for a second.
     pub fn is_stalled(&self) -> bool {
+        // Copied: `slowness` takes the same lock.
         let State { since, evicted, .. } = *self.lock();
         evicted
             || self.slowness().is_some()

@@ -72,6 +72,8 @@ pub struct Client {
 }
 
 struct Shared {
+    /// The program that uses the client, for the server's logs.
+    user_agent: &'static str,
     config: Config,
     /// The server's address.
     uri: http::Uri,
@@ -81,8 +83,9 @@ struct Shared {
 }
 
 impl Client {
-    /// Prepares a client without sending anything. All its calls end with `stop`.
-    pub fn new(config: Config, stop: &Stop) -> Result<Self, Error> {
+    /// Prepares a client of the program `user_agent` without sending anything. All its calls end
+    /// with `stop`.
+    pub fn new(user_agent: &'static str, config: Config, stop: &Stop) -> Result<Self, Error> {
         let place = |what: &'static str| format!("{}: {what}", config.source);
         let uri: http::Uri = config.server.parse().with_context(|| place("server"))?;
         let authority = uri.authority().map_or("", |authority| authority.as_str());
@@ -118,6 +121,7 @@ impl Client {
         };
         Ok(Self {
             shared: Arc::new(Shared {
+                user_agent,
                 config,
                 uri,
                 reached: false.into(),
@@ -363,23 +367,25 @@ impl Client {
                 Err(error) => error,
             };
             failures += 1;
-            let is_never_retried = error
-                .code()
-                .is_some_and(|code| self.no_retry_codes.contains(&code));
-            let repeatable = error.is_passing()
+            let code = error.code();
+            let is_never_retried = code.is_some_and(|code| self.no_retry_codes.contains(&code));
+            // Unless repeating a request has no effect, the server must not have seen it.
+            let is_repeatable = error.is_passing()
                 && !is_never_retried
                 && (request.idempotent() || error.is_unsent());
-            let wished = if let Error::Api(refusal) = &error {
-                refusal.retry_after
-            } else {
-                None
+            // A server that names a pause knows better how long it will be busy.
+            let wait = match &error {
+                Error::Api(refusal) => refusal.retry_after,
+                _ => None,
             };
-            let wait = wished.unwrap_or_else(|| BACKOFF.pause(failures));
-            let retry_timeout =
-                self.retry_timeout[usize::from(self.shared.reached.load(Ordering::Relaxed))];
-            if !repeatable || started.elapsed().saturating_add(wait) > retry_timeout {
+            let wait = wait.unwrap_or_else(|| BACKOFF.pause(failures));
+            // A server that has never answered is more likely misconfigured than restarting.
+            let was_reached = self.shared.reached.load(Ordering::Relaxed);
+            let retry_timeout = self.retry_timeout[usize::from(was_reached)];
+            if !is_repeatable || started.elapsed().saturating_add(wait) > retry_timeout {
                 return Err(error);
             }
+            // One warning for an outage, whichever of the threads comes first.
             if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed)
             {
                 log::warn!("{error}; retrying until it answers");
@@ -468,10 +474,7 @@ impl Client {
 
     fn headers(&self, request: &Request) -> Result<Headers, Error> {
         let config = &self.shared.config;
-        let mut headers = vec![(
-            "user-agent",
-            concat!(env!("CARGO_PKG_NAME"), "/", env!("CARGO_PKG_VERSION")).to_owned(),
-        )];
+        let mut headers = vec![("user-agent", self.shared.user_agent.to_owned())];
         headers.extend_from_slice(&request.headers);
         if !request.headers.iter().any(|(name, _)| *name == "accept") {
             headers.push(("accept", "application/json".into()));
@@ -479,18 +482,12 @@ impl Client {
         if let Some(value) = config.credential.authorization(&config.identity)? {
             headers.push(("authorization", value));
         }
-        headers.extend(
-            config
-                .as_user
-                .iter()
-                .map(|user| ("impersonate-user", user.clone())),
-        );
-        headers.extend(
-            config
-                .as_groups
-                .iter()
-                .map(|group| ("impersonate-group", group.clone())),
-        );
+        if let Some(user) = &config.as_user {
+            headers.push(("impersonate-user", user.clone()));
+        }
+        for group in &config.as_groups {
+            headers.push(("impersonate-group", group.clone()));
+        }
         Ok(headers)
     }
 
@@ -545,6 +542,7 @@ impl Limiter {
     fn reserve(&self, now: Instant) -> Option<Instant> {
         let step = self.step?;
         let mut full_at = lock(&self.full_at);
+        // A bucket does not overflow: unused time earns no more than `burst` tokens.
         let before = (*full_at).max(now);
         *full_at = before + step;
         // A full bucket holds `burst` tokens.
@@ -636,6 +634,7 @@ pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
 fn agent(dialer: &Dialer) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
+        // Credentials must not follow the server to another place.
         .max_redirects(0)
         .max_redirects_will_error(false)
         .max_idle_connections(MAX_IDLE_CONNECTIONS)

@@ -3,9 +3,8 @@
 //!
 //! Owns paging and its recovery: a page that breaks off is read again without delivering anything
 //! twice, and a `continue` token that has expired is replaced. Memory holds one object, and one
-//! number for each object seen; a watch holds one page. A watch that ends,
-//! breaks or expires continues, visible to its reader only as another [`Event::Synced`].
-//! Starts no thread: [`Watch::next`] blocks until an event arrives or the client is stopped.
+//! number for each object seen; a watch holds one page. A watch that ends, breaks or expires
+//! continues, visible to its reader only as another [`Event::Synced`]. Starts no thread: [`Watch::next`] blocks until an event arrives or the client is stopped.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};
@@ -63,6 +62,7 @@ impl Client {
         loop {
             let before = seen.len();
             let mut once = |item: Value| {
+                // By name: an object that changes while a page is read again has another version.
                 let meta = &item["metadata"];
                 if !seen
                     .insert(hasher.hash_one((meta["namespace"].as_str(), meta["name"].as_str())))
@@ -80,8 +80,7 @@ impl Client {
                 Err(Error::Api(refusal)) if refusal.code == 410 && restarts < MAX_RESTARTS => {
                     restarts += 1;
                     // The server's own token continues where this one ended, in a newer state;
-                    // without it, the list starts over without delivering any
-                    // object twice.
+                    // without it, the list starts over without delivering any object twice.
                     next = refusal.resume;
                     continue;
                 }

@@ -275,6 +275,21 @@ impl Request {
         .json("application/merge-patch+json", patch)
     }
 
+    /// Merges `patch` into an object of Kubernetes' own kinds: a list whose elements have a key, such
+    /// as the type of a condition, is merged element by element.
+    pub fn strategic_patch(
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Self {
+        Self {
+            method: Method::PATCH,
+            ..Self::get(resource, namespace, name)
+        }
+        .json("application/strategic-merge-patch+json", patch)
+    }
+
     /// Addresses a subresource: `log`, `exec`, `status`.
     pub fn subresource(mut self, name: &str) -> Self {
         self.path.push('/');
@@ -376,7 +391,8 @@ mod tests {
     #[test]
     fn long_request_is_shortened_in_messages() {
         let request = Request::get(&Resource::PODS, "ns", &"p".repeat(100_000)).query("a", "b");
-        let client = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
+        let client =
+            Client::new("test/1", Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
         for text in [
             request.to_string(),
             client.address(&request),

@@ -12,7 +12,7 @@ use base::stop::Stop;
 use fake_api_server::{ApiServer, ExecAnswer, Fault};
 
 fn client(api: &ApiServer) -> Client {
-    Client::new(Config::plain(api.url()), &Stop::new()).unwrap()
+    Client::new("test/1", Config::plain(api.url()), &Stop::new()).unwrap()
 }
 
 fn pods(api: &ApiServer, count: usize) {
@@ -204,7 +204,7 @@ fn transient_errors_are_retried_and_lasting_ones_reported() {
 fn absent_server_is_awaited_only_after_first_contact() {
     let api = ApiServer::start();
     let client = client(&api);
-    let absent = Client::new(Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
+    let absent = Client::new("test/1", Config::plain("http://127.0.0.1:1"), &Stop::new()).unwrap();
     let error = absent.version().unwrap_err().to_string();
     assert!(
         error.starts_with("cannot reach `http://127.0.0.1:1`: Connection refused"),
@@ -246,7 +246,7 @@ fn expired_credentials_are_renewed() {
         path: Some(path),
         ..super::Options::default()
     };
-    let client = Client::new(Config::load(&options).unwrap(), &Stop::new()).unwrap();
+    let client = Client::new("test/1", Config::load(&options).unwrap(), &Stop::new()).unwrap();
     client.version().unwrap();
     api.demand_token(Some("second"));
     std::fs::write(&token, "second").unwrap();
@@ -335,7 +335,7 @@ fn stop_ends_blocking_requests() {
     let api = ApiServer::start();
     pods(&api, 1);
     let stop = Stop::new();
-    let client = Client::new(Config::plain(api.url()), &stop).unwrap();
+    let client = Client::new("test/1", Config::plain(api.url()), &stop).unwrap();
     let narrow = stop.child();
     let mut watch = client
         .under(&narrow)
@@ -535,7 +535,7 @@ fn port_without_a_server_is_refused() {
         ("https://api:99999/base", false),
         ("http://[::1]:99999", false),
     ] {
-        let error = Client::new(Config::plain(server), &Stop::new())
+        let error = Client::new("test/1", Config::plain(server), &Stop::new())
             .err()
             .map(|error| error.to_string());
         let says = format!("`{server}`: its port must be a number up to 65535");

@@ -98,7 +98,7 @@ fn server(authority: &Authority, name: &str, clients: Option<&str>) -> SocketAdd
 }
 
 fn ask(config: Config) -> Result<(), Error> {
-    let client = Client::new(config, &Stop::new())?;
+    let client = Client::new("test/1", config, &Stop::new())?;
     client.version()?;
     // The second request reuses the connection.
     client.version().map(|_| ())
@@ -344,7 +344,7 @@ fn stop_ends_an_unanswered_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let stop = Stop::new();
     let config = config(listener.local_addr().unwrap(), Trust::Anybody);
-    let client = Client::new(config, &stop).unwrap();
+    let client = Client::new("test/1", config, &stop).unwrap();
     let started = Instant::now();
     let thread = std::thread::spawn(move || client.version());
     let (mut peer, _) = listener.accept().unwrap();
@@ -352,4 +352,21 @@ fn stop_ends_an_unanswered_connection() {
     stop.stop();
     assert!(matches!(thread.join().unwrap(), Err(Error::Stopped)));
     assert!(started.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn requests_name_the_program() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Config::plain(format!("http://{}", listener.local_addr().unwrap()));
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let head = base::dial::read_head(&mut stream).unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
+        stream.write_all(answer).unwrap();
+        head
+    });
+    let client = Client::new("program/1", server, &Stop::new()).unwrap();
+    client.version().unwrap();
+    let head = String::from_utf8_lossy(&served.join().unwrap()).to_lowercase();
+    assert!(head.contains("\r\nuser-agent: program/1\r\n"), "{head}");
 }

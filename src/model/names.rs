@@ -10,6 +10,8 @@ use base::json::json;
 
 /// The default namespace of a run, the name of its aggregator's pod, and the label of its objects.
 pub const SONOBUOY: &str = "sonobuoy";
+/// The plugin of `sonobuoy each`.
+pub const EACH: &str = "each";
 /// The container of the aggregator.
 pub const AGGREGATOR_CONTAINER: &str = "kube-sonobuoy";
 /// Its service.
@@ -51,7 +53,7 @@ pub const OWN_IMAGE: &str = "$SONOBUOY_IMAGE";
 pub const VERSION_PLACEHOLDER: &str = "$SONOBUOY_K8S_VERSION";
 /// The version of this program, as printed by `version --short` and recorded in archives.
 pub const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
-/// The user agent of requests to registries.
+/// The user agent of requests to API servers and registries.
 pub const USER_AGENT: &str = concat!("sonobuoy/v", env!("CARGO_PKG_VERSION"));
 
 /// Kubernetes' path of a container's termination message.
@@ -206,6 +208,8 @@ pub mod env {
     pub const OLD_RESULTS_DIR: &str = "RESULTS_DIR";
     /// The file that signals the success of the other containers.
     pub const OTHERS_ENDED_FILE: &str = "SONOBUOY_OTHERS_ENDED_FILE";
+    /// Other nodes, for a plugin that probes them: a list in JSON.
+    pub const PEERS: &str = "SONOBUOY_PEERS";
     /// The pod of a worker.
     pub const PLUGIN_POD: &str = "SONOBUOY_PLUGIN_POD";
     /// Port for progress reports to the worker beside a plugin.

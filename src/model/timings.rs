@@ -86,9 +86,9 @@ impl Stopwatch {
     /// The current part ended at that time; without one it took no time.
     pub fn end_at(&mut self, name: &str, end: Option<Instant>) {
         let end = end.unwrap_or(self.since).max(self.since);
-        let taken = end.saturating_duration_since(self.since);
+        let duration = end.saturating_duration_since(self.since);
         self.since = end;
-        self.add(name, taken);
+        self.add(name, duration);
     }
 
     /// The parts that the milestones separate.
@@ -102,12 +102,12 @@ impl Stopwatch {
     /// not explain gets the name `rest`.
     pub fn end_with(&mut self, measured: &Timings, rest: &str) {
         let now = Instant::now();
-        let taken = now.saturating_duration_since(self.since);
+        let duration = now.saturating_duration_since(self.since);
         let explained: f64 = measured.parts.iter().map(|part| part.seconds).sum();
         self.timings.parts.extend(measured.parts.iter().cloned());
         self.timings.requests = self.timings.requests.saturating_add(measured.requests);
-        let explained = Duration::try_from_secs_f64(explained).unwrap_or(taken);
-        self.add(rest, taken.saturating_sub(explained));
+        let explained = Duration::try_from_secs_f64(explained).unwrap_or(duration);
+        self.add(rest, duration.saturating_sub(explained));
         self.since = now;
     }
 

@@ -268,7 +268,7 @@ impl Store {
             .iter()
             .filter_map(|entry| platform_of(&entry["platform"]))
             .collect();
-        if let Some(missing) = wanted.iter().find(|one| !available.contains(one)) {
+        if let Some(missing) = wanted.iter().find(|name| !available.contains(name)) {
             bail!(
                 "`{name}` is not available for {missing}, only for {}",
                 available.join(", ")

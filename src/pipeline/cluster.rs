@@ -6,29 +6,30 @@
 //! the API are retried long enough for the run to survive an outage of the API server. Starts
 //! the thread `status_service`, and joins it.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 use super::conduct;
 use super::context::{ClusterRun, RunContext, uid};
+use super::expected::ExpectedResults;
+use super::marks::{self, NodeMarker};
+use super::permissions::FreshPermissions;
 use super::publisher::StatusPublisher;
+use super::review::{self, ClusterReviewer};
 use super::status_service::StatusService;
-use super::{pack, retry, review, upload};
+use super::{pack, retry, upload};
 use crate::remote::state;
 use base::at::At as _;
 use base::json::json;
 use base::proxy::authority;
 use base::stop::Stop;
-use base::{archive, logger, small, sys, temp};
-use client::protocol::{Failure, ResultId};
+use base::{clock, logger, sys, temp};
 use http::Server;
-use kube::{self, Object as _, Resource, Selector};
+use kube::{self, Object as _, Resource};
 use model::names::{self, AGGREGATOR_SELECTORS};
 use model::plugin::{self, Definition};
 use model::timings::{self, Stopwatch};
@@ -36,22 +37,16 @@ use model::verdict::RunEnd;
 use model::{config, layout, status};
 use run::aggregator::Aggregator;
 use run::backplane::Authority;
-use run::driver::cluster::Roster;
-use run::driver::{self, Driver as _};
+use run::driver::Driver as _;
+use run::driver::cluster::{ClusterDriver, remove_namespace};
+use run::driver::roster::Roster;
 use run::query::{self, Query, Redactor};
-
-/// Time during which refusals are retried: a run's permissions are created just before its pod, and
-/// a busy server applies them late.
-const RIGHTS_SETTLE: Duration = Duration::from_secs(4);
-const REFUSED_PAUSE: Duration = Duration::from_millis(500);
 
 /// Time limit for the first contact with the API server; later outages may last longer.
 const FIRST_CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum size of an identity file.
-const MAX_IDENTITY_BYTES: u64 = 4 << 10;
 /// Maximum errors of a snapshot that are logged individually.
-const TOLD_TROUBLES: usize = 20;
+const MAX_LOGGED_ERRORS: usize = 20;
 
 impl ClusterRun<'_> {
     /// Runs everything; returns whether all went well, and `Err` if the published status does not
@@ -59,22 +54,10 @@ impl ClusterRun<'_> {
     pub(crate) fn run(mut self, stop: &Stop) -> Result<bool> {
         let pod = self.own_pod()?;
         let pod = pod.as_ref();
-        let rights = FreshPermissions {
-            stop,
-            settled: Instant::now() + RIGHTS_SETTLE,
-        };
-        fs::create_dir_all(self.folder).at("cannot create", self.folder)?;
-        // A killed container may have left a part of them.
-        for name in [layout::LAST_STATUS, layout::COMPLETE] {
-            temp::clean(self.folder, name).at("cannot read", self.folder)?;
-        }
-        let uid = pod.map(uid).filter(|uid| !uid.is_empty());
-        if uid.is_some()
-            && fs::read_to_string(self.folder.join(layout::COMPLETE))
-                .ok()
-                .as_deref()
-                == uid
-        {
+        let permissions = FreshPermissions::new(stop);
+        self.prepare_folder()?;
+        let pod_uid = pod.map(uid).filter(|uid| !uid.is_empty());
+        if self.is_complete(pod_uid) {
             log::info!(
                 "the run is complete; its archive is in `{}`",
                 self.folder.display()
@@ -84,29 +67,8 @@ impl ClusterRun<'_> {
             publisher.repeat_failed(stop);
             return Ok(true);
         }
-        let identity = self.identity(uid, &rights);
-        let new_authority = match self.interrupted(&identity)? {
-            Some(uuid) => {
-                log::info!("resuming run {uuid} where it was interrupted");
-                temp::clean(self.folder, &uuid).at("cannot read", self.folder)?;
-                self.config.uuid = uuid;
-                None
-            }
-            None => {
-                self.put_aside();
-                let run_dir = self.folder.join(&self.config.uuid);
-                if !self.config.uuid.is_empty()
-                    && (run_dir.exists() || layout::state_dir(&run_dir).exists())
-                {
-                    log::warn!(
-                        "`UUID` {} is that of an interrupted run; this run gets another",
-                        self.config.uuid
-                    );
-                    self.config.uuid.clear();
-                }
-                conduct::identify(&mut self.config, &self.definitions)?
-            }
-        };
+        let identity = self.identity(pod_uid, &permissions);
+        let new_authority = self.resume_or_name_run(&identity)?;
         let run_dir = self.folder.join(&self.config.uuid);
         conduct::begin(&run_dir, &self.config)?;
 
@@ -115,7 +77,7 @@ impl ClusterRun<'_> {
             &run_dir,
             new_authority,
             &identity,
-            &rights,
+            &permissions,
             &publisher,
             stop,
         );
@@ -123,13 +85,12 @@ impl ClusterRun<'_> {
         if let Err(error) = &outcome
             && !stop.stopped()
         {
-            let failed = status::Run {
+            // The details are in the log; a command that follows the status must not wait forever.
+            publisher.publish_final(status::Run {
                 status: status::FAILED.into(),
                 error: Some(format!("{error:#}")),
                 ..status::Run::default()
-            };
-            // The details are in the log; a command that follows the status must not wait forever.
-            publisher.settle(failed);
+            });
         }
         match outcome {
             Err(error) if !publisher.is_published() => Err(error),
@@ -137,139 +98,169 @@ impl ClusterRun<'_> {
                 log::error!("{error:#}");
                 Ok(false)
             }
-            Ok(clean) => {
+            Ok(is_clean) => {
                 publisher.repeat_failed(stop);
-                Ok(clean)
+                Ok(is_clean)
             }
         }
     }
 
+    /// Continues the interrupted run of this identity, or names a new one; returns the authority
+    /// from which a new name is derived.
+    fn resume_or_name_run(&mut self, identity: &str) -> Result<Option<Authority>> {
+        if let Some(uuid) = self.interrupted_run(identity)? {
+            log::info!("resuming run {uuid} where it was interrupted");
+            temp::clean(self.folder, &uuid).at("cannot read", self.folder)?;
+            self.config.uuid = uuid;
+            return Ok(None);
+        }
+        self.move_earlier_archives();
+        let uuid = &mut self.config.uuid;
+        let run_dir = self.folder.join(&*uuid);
+        let is_taken = run_dir.exists() || layout::state_dir(&run_dir).exists();
+        if !uuid.is_empty() && is_taken {
+            log::warn!("`UUID` {uuid} is that of an interrupted run; this run gets another");
+            uuid.clear();
+        }
+        conduct::name_run(&mut self.config, &self.definitions)
+    }
+
+    /// Runs everything in the folder of the run; returns whether all went well.
     fn run_in(
         &self,
         run_dir: &Path,
         new_authority: Option<Authority>,
         identity: &str,
-        rights: &FreshPermissions<'_>,
+        permissions: &FreshPermissions<'_>,
         publisher: &StatusPublisher<'_>,
         stop: &Stop,
     ) -> Result<bool> {
         let started = SystemTime::now();
-        let (expected, failures) = self.expected(run_dir, rights)?;
-        let settings = conduct::settings(&self.config, &self.definitions, new_authority);
-        let mut aggregator = Aggregator::open(run_dir, &expected.concat(), settings)?;
-        aggregator.identify(identity)?;
-        aggregator.store.lock().uploads = self.upload.is_some();
-        // If launched, they would send results that are no longer awaited.
-        failures
-            .iter()
-            .for_each(|failure| aggregator.store.record(failure));
-        self.tell_authority(&aggregator.authority().certificate_pem(), publisher.pod);
-        let at = &self.config.server;
-        let server = Server::bind(&authority(
-            at.bind_address.trim_matches(['[', ']']),
-            at.bind_port,
-        ))?;
+        let expected = self.expected_results(run_dir, permissions)?;
+        let aggregator = self.open_aggregator(run_dir, &expected, new_authority, identity)?;
+        self.publish_authority(&aggregator, publisher.pod);
+        let server = self.bind_server()?;
 
-        let Some(pod) = publisher
-            .pod
-            .or_else(|| self.definitions.is_empty().then_some(&Value::Null))
-        else {
-            bail!(
-                "the aggregator's own pod cannot be found in namespace `{}` by any of the labels \
-                 {AGGREGATOR_SELECTORS:?}",
-                self.config.namespace
-            );
-        };
+        let pod = self.pod_of_run(publisher)?;
         let retry_definitions = retry::attempts(&self.config, &self.definitions);
         let roster = Roster::default();
-        let by_node = self.certifies_nodes(pod, rights)?;
-        if by_node {
-            aggregator = aggregator.certifies(Box::new(review::ClusterReviewer {
-                client: self.client.once(review::REVIEW_TIMEOUT),
-                config: self.config.clone(),
-                definitions: self
-                    .definitions
-                    .iter()
-                    .chain(&retry_definitions)
-                    .cloned()
-                    .collect(),
-                owner: uid(pod).to_owned(),
-                roster: roster.clone(),
-            }));
-        }
+        let certifies_nodes = self.certifies_nodes(pod, permissions)?;
+        let aggregator = if certifies_nodes {
+            let reviewer = self.reviewer(pod, &retry_definitions, &roster);
+            aggregator.with_certifier(Box::new(reviewer))
+        } else {
+            aggregator
+        };
         let aggregator = Arc::new(aggregator);
-        if let Some(status_service) = self.status_service {
-            let aggregator = Arc::clone(&aggregator);
-            status_service.show(move || aggregator.status());
-        }
+        self.show_status(&aggregator);
         let hosts = aggregator.addresses(&self.config.server.advertise_address)?;
-        let server = conduct::server(server, &hosts, by_node, &aggregator, &self.config)?;
-        let driver = driver::cluster::ClusterDriver {
+        let server = conduct::server(server, &hosts, certifies_nodes, &aggregator, &self.config)?;
+
+        let store = &aggregator.store;
+        let driver = ClusterDriver {
             client: self.client.clone(),
             config: &self.config,
             authority: aggregator.authority(),
-            audience: by_node.then(|| review::audience(&self.config)),
+            audience: certifies_nodes.then(|| review::audience(&self.config)),
             has_own_workers: self.has_own_workers(pod),
             owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
-            heard: &|id| aggregator.store.lock().heard(id),
-            receiving: &|id| aggregator.store.lock().is_uploading(id),
-            settled: &|id| aggregator.store.lock().is_settled(id),
+            ring: expected.ring,
+            has_contacted: &|id| store.lock().has_contacted(id),
+            is_receiving: &|id| store.lock().is_uploading(id),
+            is_settled: &|id| store.lock().is_settled(id),
             keep_logs: &|pod| self.keep_logs(run_dir, pod, stop),
         };
         let context = RunContext {
             aggregator: &aggregator,
             run_dir,
             config: &self.config,
-            plugins: retry::launches(&self.definitions, expected),
+            plugins: retry::launches(&self.definitions, expected.by_plugin),
             attempts: &retry_definitions,
         };
-        let redactor = Redactor::new(&self.config.redaction)?;
-        let redactor = redactor.as_ref();
-        let mut is_recorded = false;
-        let mut stopwatch = Stopwatch::start();
-        let finish = || {
-            if stop.stopped() {
-                bail!("the run was interrupted; it resumes when this container is started again");
-            }
-            let timed_out = aggregator
-                .status()
-                .plugins
-                .iter()
-                .flatten()
-                .any(|entry| entry.timed_out);
-            stopwatch.end_plugins(aggregator.store.lock().milestones);
-            let errors = usize::from(timed_out) + self.query(run_dir, redactor, stop);
-            stopwatch.end(timings::SNAPSHOT);
-            for plugin in context.to_remove() {
-                if let Err(error) = driver.remove(plugin) {
-                    log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
-                }
-            }
-            let measured = stopwatch.timings(kube::sent_requests());
-            pack::write_json(&run_dir.join(layout::TIMINGS), &json!(measured))?;
-            let (path, archive, failed) = pack::pack(&context, redactor, self.folder, started)?;
-            stopwatch.end(timings::ARCHIVE);
-            let measured = stopwatch.timings(kube::sent_requests());
-            aggregator.store.lock().timings = Some(measured);
-            is_recorded = self.record_end(publisher, pod, &aggregator.last_status(&archive));
-            log::info!("Results available at {}", path.display());
-            Ok((path, archive, errors + failed))
+        let mut last_steps = LastSteps {
+            run: self,
+            context: &context,
+            driver: &driver,
+            publisher,
+            pod,
+            redactor: Redactor::new(&self.config.redaction)?,
+            started,
+            stopwatch: Stopwatch::start(),
+            is_recorded: false,
         };
-        // A container being stopped could not send it any more, and the next one has more to
-        // report.
-        let publish = |status: &status::Run| {
-            if stop.stopped() {
-                Ok(())
-            } else {
-                publisher.publish(status)
-            }
-        };
-        let (archive, errors) = conduct::run(&server, &driver, &context, publish, finish, stop)?;
-        if is_recorded {
+        let marker = NodeMarker::new(&self.config, &self.client);
+        let (archive, errors) = marks::beside(marker, &context, stop, |finish_marks| {
+            conduct::run(
+                &server,
+                &driver,
+                &context,
+                |status| publisher.publish_unless_stopped(status, stop),
+                || last_steps.take(finish_marks, stop),
+                stop,
+            )
+        })?;
+        if last_steps.is_recorded {
             self.remove_run(&self.config.uuid);
         }
         Ok(errors + self.upload(&archive, aggregator.status(), publisher, stop) == 0)
+    }
+
+    fn open_aggregator(
+        &self,
+        run_dir: &Path,
+        expected: &ExpectedResults,
+        new_authority: Option<Authority>,
+        identity: &str,
+    ) -> Result<Aggregator> {
+        let settings = conduct::settings(&self.config, &self.definitions, new_authority);
+        let aggregator = Aggregator::open(run_dir, &expected.by_plugin.concat(), settings)?;
+        aggregator.set_identity(identity)?;
+        aggregator.store.lock().uploads = self.upload.is_some();
+        // If launched, they would send results that are no longer awaited.
+        for failure in &expected.failures {
+            aggregator.store.record(failure);
+        }
+        Ok(aggregator)
+    }
+
+    fn bind_server(&self) -> Result<Server> {
+        let settings = &self.config.server;
+        let host = settings.bind_address.trim_matches(['[', ']']);
+        Server::bind(&authority(host, settings.bind_port))
+    }
+
+    /// The pod of this aggregator, which owns what the plugins need; null if it is unknown, and
+    /// there are no plugins.
+    fn pod_of_run<'p>(&self, publisher: &StatusPublisher<'p>) -> Result<&'p Value> {
+        match publisher.pod {
+            Some(pod) => Ok(pod),
+            None if self.definitions.is_empty() => Ok(&Value::Null),
+            None => bail!(
+                "the aggregator's own pod cannot be found in namespace `{}` by any of the labels \
+                 {AGGREGATOR_SELECTORS:?}",
+                self.config.namespace
+            ),
+        }
+    }
+
+    /// What identifies the workers that request certificates.
+    fn reviewer(&self, pod: &Value, attempts: &[Definition], roster: &Roster) -> ClusterReviewer {
+        ClusterReviewer {
+            client: self.client.once(review::REVIEW_TIMEOUT),
+            config: self.config.clone(),
+            definitions: [&self.definitions, attempts].concat(),
+            owner: uid(pod).to_owned(),
+            roster: roster.clone(),
+        }
+    }
+
+    /// Serves the current status, if the run has a service for it.
+    fn show_status(&self, aggregator: &Arc<Aggregator>) {
+        if let Some(status_service) = self.status_service {
+            let aggregator = Arc::clone(aggregator);
+            status_service.show(move || aggregator.status());
+        }
     }
 
     /// Uploads the archive, if a store is configured, and publishes the outcome; returns the number
@@ -282,61 +273,35 @@ impl ClusterRun<'_> {
         stop: &Stop,
     ) -> usize {
         let Some(url) = &self.upload else { return 0 };
-        let sent = upload::upload(&[archive.to_owned()], url, stop);
+        let outcome = upload::upload(&[archive.to_owned()], url, stop);
         if stop.stopped() {
             // The next container uploads it.
             return 0;
         }
-        last.upload = Some(
-            if sent.is_ok() {
-                status::COMPLETE
-            } else {
-                status::FAILED
+        let errors = usize::from(outcome.is_err());
+        match outcome {
+            Ok(()) => {
+                last.upload = Some(status::COMPLETE.into());
+                last.error = None;
             }
-            .into(),
-        );
-        last.error = sent.err().map(|error| format!("{error:#}"));
-        if let Some(error) = &last.error {
-            log::error!("{error}");
+            Err(error) => {
+                let message = format!("{error:#}");
+                log::error!("{message}");
+                last.upload = Some(status::FAILED.into());
+                last.error = Some(message);
+            }
         }
-        let errors = usize::from(last.error.is_some());
-        if let Err(error) = publisher.keep(&last) {
+        if let Err(error) = publisher.store(&last) {
             log::warn!("{error:#}");
         }
-        publisher.settle(last);
+        publisher.publish_final(last);
         errors
-    }
-
-    /// Records that the run is over: the next container of the pod only publishes its last status.
-    /// Without this record it resumes the run, which then still needs its state and results.
-    fn record_end(&self, publisher: &StatusPublisher<'_>, pod: &Value, last: &status::Run) -> bool {
-        let marker = self.folder.join(layout::COMPLETE);
-        // Whoever finds the marker must also find the status.
-        let recorded = publisher
-            .keep(last)
-            .and_then(|()| temp::write(&marker, 0o600, uid(pod)).at("cannot write", &marker));
-        if let Err(error) = &recorded {
-            log::warn!(
-                "cannot record that the run is over; if this container is restarted, it packs the \
-                 archive again: {error:#}"
-            );
-        }
-        recorded.is_ok()
-    }
-
-    /// Removes what only a resumed run needs: its keys, and its results, which are in the archive.
-    fn remove_run(&self, uuid: &str) {
-        let run_dir = self.folder.join(uuid);
-        for folder in [layout::state_dir(&run_dir), run_dir] {
-            if let Err(error) = base::found(fs::remove_dir_all(&folder)) {
-                log::warn!("cannot remove `{}`: {error}", folder.display());
-            }
-        }
     }
 
     /// Publishes the authority's certificate in the namespace, for checking the seal of the
     /// archive. Without permission, the run continues, since it does not need it itself.
-    fn tell_authority(&self, certificate: &str, pod: Option<&Value>) {
+    fn publish_authority(&self, aggregator: &Aggregator, pod: Option<&Value>) {
+        let certificate = aggregator.authority().certificate_pem();
         let mut data =
             json!({(names::AUTHORITY_KEY): certificate, (names::RUN_KEY): self.config.uuid});
         if let Some(pod) = pod.filter(|pod| names::claim(pod).is_some()) {
@@ -367,77 +332,6 @@ impl ClusterRun<'_> {
         }
     }
 
-    /// Expected results of each plugin, in the order of the definitions. A plugin that runs on
-    /// nodes has a single result, which this returns as a failure, if the nodes are unknown or
-    /// none was chosen.
-    fn expected(
-        &self,
-        run_dir: &Path,
-        rights: &FreshPermissions<'_>,
-    ) -> Result<(Vec<Vec<ResultId>>, Vec<Failure>)> {
-        let mut nodes = Vec::new();
-        let mut list = || {
-            nodes.clear();
-            self.client
-                .each(&Resource::NODES, "", &Selector::all(), &mut |mut node| {
-                    driver::cluster::shrink_node(&mut node);
-                    nodes.push(node);
-                    Ok(())
-                })
-        };
-        let per_node = |definition: &Definition| definition.config.driver.is_per_node();
-        let mut unseen = None;
-        if self.definitions.iter().any(per_node) {
-            match rights.ask(&mut list, |answer| {
-                answer.as_ref().is_err_and(kube::Error::is_forbidden)
-            }) {
-                Ok(_) => {}
-                Err(error) if error.is_forbidden() => {
-                    let why = format!(
-                        "it runs on each node, but the run may not list the nodes: allow more \
-                         with `--aggregator-permissions` ({error})"
-                    );
-                    log::warn!("plugins that run on each node are skipped: {why}");
-                    unseen = Some(why);
-                }
-                Err(error) => return Err(error).context("listing the nodes"),
-            }
-        }
-        let (mut expected, mut failures, mut excluded) = (Vec::new(), Vec::new(), BTreeMap::new());
-        for definition in &self.definitions {
-            let (name, global) = (definition.name(), ResultId::global(definition.name()));
-            if let Some(why) = unseen.as_ref().filter(|_| per_node(definition)) {
-                failures.push(Failure::skipped(global.clone(), why));
-                expected.push(vec![global]);
-                continue;
-            }
-            let (mut ids, others) =
-                driver::cluster::expected(definition, &self.config, &nodes, &self.config.uuid);
-            if definition.config.driver == plugin::DriverKind::Nodes && ids.is_empty() {
-                let why = others
-                    .first_key_value()
-                    .map(|(node, why)| format!(": on `{node}`, {why}"));
-                let why = format!("no node was chosen{}", why.unwrap_or_default());
-                failures.push(Failure::new(global.clone(), why));
-                ids.push(global);
-            }
-            if !others.is_empty() {
-                log::info!(
-                    "plugin `{name}`: {} of {} nodes are excluded, listed in `{}`",
-                    others.len(),
-                    nodes.len(),
-                    layout::EXCLUDED
-                );
-                excluded.insert(name, others);
-            }
-            expected.push(ids);
-        }
-        if !excluded.is_empty() {
-            pack::write_json(&run_dir.join(layout::EXCLUDED), &json!(excluded))?;
-        }
-        Ok((expected, failures))
-    }
-
     /// Whether workers are in the image of this aggregator's pod, which contains this program. The
     /// capabilities of workers in other images are unknown.
     fn has_own_workers(&self, pod: &Value) -> bool {
@@ -447,13 +341,13 @@ impl ClusterRun<'_> {
 
     /// Whether each worker gets its own certificate: if it can request one, and tokens may be
     /// reviewed.
-    fn certifies_nodes(&self, pod: &Value, rights: &FreshPermissions<'_>) -> Result<bool> {
+    fn certifies_nodes(&self, pod: &Value, permissions: &FreshPermissions<'_>) -> Result<bool> {
         let config = &self.config;
         if config.identity == config::IdentityMode::Plugin || self.definitions.is_empty() {
             return Ok(false);
         }
-        let asked_for = config.identity == config::IdentityMode::Node;
-        if !asked_for && !self.has_own_workers(pod) {
+        let is_required = config.identity == config::IdentityMode::Node;
+        if !is_required && !self.has_own_workers(pod) {
             log::info!(
                 "workers share the certificate of their plugin: `{}` is not the image of this \
                  aggregator",
@@ -461,21 +355,21 @@ impl ClusterRun<'_> {
             );
             return Ok(false);
         }
-        let allowed = || self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
-        let allowed = rights.ask(allowed, |answer| !matches!(answer, Ok(true)));
+        let is_allowed = || self.client.allowed("create", &Resource::TOKEN_REVIEWS, "");
+        let allowed = permissions.request(is_allowed, |answer| !matches!(answer, Ok(true)));
         match allowed.context("asking whether tokens may be reviewed") {
             Ok(true) => Ok(true),
-            Ok(false) if asked_for => bail!(
+            Ok(false) if is_required => bail!(
                 "the run may not review tokens, which certificates for each node need: give its \
                  account the verb `create` for `tokenreviews.authentication.k8s.io`, or use \
                  `--identity auto`"
             ),
-            Err(error) if asked_for => Err(error),
+            Err(error) if is_required => Err(error),
             refused => {
-                let why = refused
-                    .err()
-                    .map(|error| format!(": {error:#}"))
-                    .unwrap_or_default();
+                let why = match refused {
+                    Err(error) => format!(": {error:#}"),
+                    Ok(_) => String::new(),
+                };
                 log::warn!(
                     "workers share the certificate of their plugin: the run may not review \
                      tokens{why}"
@@ -501,14 +395,14 @@ impl ClusterRun<'_> {
         };
         match query.run(stop) {
             Ok(summary) => {
-                let more = summary.errors.len().saturating_sub(TOLD_TROUBLES);
+                let more = summary.errors.len().saturating_sub(MAX_LOGGED_ERRORS);
                 if more > 0 {
                     log::warn!(
                         "{more} more errors of the snapshot are listed in `{}`",
                         layout::QUERY_ERRORS
                     );
                 }
-                for trouble in summary.errors.iter().take(TOLD_TROUBLES) {
+                for trouble in summary.errors.iter().take(MAX_LOGGED_ERRORS) {
                     log::warn!(
                         "query of {} {}{}: {}",
                         trouble.queryobj,
@@ -528,18 +422,7 @@ impl ClusterRun<'_> {
 
     /// Keeps the logs of a pod, as the snapshot does of those that still exist at the end.
     fn keep_logs(&self, run_dir: &Path, pod: &Value, stop: &Stop) {
-        let outcome = Redactor::new(&self.config.redaction).and_then(|redactor| {
-            let redactor = redactor.as_ref();
-            let (client, config) = (&self.client, &self.config);
-            Query {
-                client,
-                config,
-                redactor,
-                folder: run_dir,
-                workers: 1,
-            }
-            .keep_logs(pod, stop)
-        });
+        let outcome = self.read_logs(run_dir, pod, stop);
         if let Err(error) = outcome {
             log::warn!(
                 "the logs of {} are lost: {error:#}",
@@ -548,40 +431,29 @@ impl ClusterRun<'_> {
         }
     }
 
+    fn read_logs(&self, run_dir: &Path, pod: &Value, stop: &Stop) -> Result<()> {
+        let redactor = Redactor::new(&self.config.redaction)?;
+        let query = Query {
+            client: &self.client,
+            config: &self.config,
+            redactor: redactor.as_ref(),
+            folder: run_dir,
+            workers: 1,
+        };
+        query.keep_logs(pod, stop)
+    }
+
     /// Publishes the last status of a run that an earlier container completed, and does what that
     /// container did not: removes the run's state, and uploads the archive.
     fn republish_last_status(&self, publisher: &StatusPublisher<'_>, stop: &Stop) {
         let last = self.last_status();
-        publisher.settle(last.clone());
+        publisher.publish_final(last.clone());
         let archive = &last.archive.name;
         if let Some(uuid) = layout::run_of_archive(archive).filter(|uuid| config::is_run(uuid)) {
             self.remove_run(uuid);
         }
         if !RunEnd::of(&last).is_over() {
             self.upload(&self.folder.join(archive), last, publisher, stop);
-        }
-    }
-
-    /// The last status of a complete run; that of a failed run if it cannot be read, so that no
-    /// command waits for it forever.
-    fn last_status(&self) -> status::Run {
-        let path = self.folder.join(layout::LAST_STATUS);
-        let text = fs::read_to_string(&path).at("cannot read", &path);
-        let why = match text.and_then(|text| status::Run::parse(&text).at("cannot read", &path)) {
-            Ok(last) if last.status == status::COMPLETE => return last,
-            Ok(last) => format!("`{}` says `{}`", path.display(), last.status),
-            Err(error) => format!("{error:#}"),
-        };
-        let error = format!(
-            "the run is complete, but its last status cannot be read: {why}; its archive is in \
-             `{}` of the aggregator's pod",
-            self.folder.display()
-        );
-        log::error!("{error}");
-        status::Run {
-            status: status::FAILED.into(),
-            error: Some(error),
-            ..status::Run::default()
         }
     }
 
@@ -606,108 +478,75 @@ impl ClusterRun<'_> {
             pod => pod.context("the aggregator cannot reach the API server"),
         }
     }
+}
 
-    /// Identity that the cluster gives this run, one value per line: uid and version of its two
-    /// config maps, which a recreated pod finds unchanged, and the uid of this pod.
-    fn identity(&self, pod: Option<&str>, rights: &FreshPermissions<'_>) -> String {
-        let of_map = |name: &str| {
-            let get = || {
-                self.client
-                    .get(&Resource::CONFIG_MAPS, &self.config.namespace, name)
-            };
-            let map = rights.ask(get, |answer| {
-                answer.as_ref().is_err_and(kube::Error::is_forbidden)
-            });
-            let map = map
-                .map_err(|error| log::debug!("only this pod resumes the run: {error}"))
-                .ok()?;
-            let metadata = &map["metadata"];
-            Some(format!(
-                "{}@{}",
-                metadata["uid"].as_str()?,
-                metadata["resourceVersion"].as_str()?
-            ))
-        };
-        let maps = of_map(names::CONFIG_MAP).zip(of_map(names::PLUGINS_MAP));
-        let maps = maps.map(|(settings, plugins)| format!("{settings} {plugins}"));
-        maps.into_iter()
-            .chain(pod.map(str::to_owned))
-            .collect::<Vec<_>>()
-            .join("\n")
-    }
+/// The steps after the last result: snapshot, cleanup, archive, end.
+struct LastSteps<'a> {
+    run: &'a ClusterRun<'a>,
+    context: &'a RunContext<'a>,
+    driver: &'a ClusterDriver<'a>,
+    publisher: &'a StatusPublisher<'a>,
+    pod: &'a Value,
+    redactor: Option<Redactor>,
+    started: SystemTime,
+    stopwatch: Stopwatch,
+    /// Whether the end of the run is recorded, so that no container resumes it.
+    is_recorded: bool,
+}
 
-    /// Interrupted run with this `identity`. A folder that outlives pods may contain others.
-    fn interrupted(&self, identity: &str) -> Result<Option<String>> {
-        for entry in fs::read_dir(self.folder)
-            .at("cannot read", self.folder)?
-            .flatten()
-        {
-            let name = entry.file_name();
-            let uuid = name.to_str().and_then(layout::run_of_state);
-            let Some(uuid) = uuid.filter(|uuid| config::is_run(uuid)) else {
-                continue;
-            };
-            let stored_identity =
-                small::read(&entry.path().join(layout::IDENTITY), MAX_IDENTITY_BYTES);
-            let why = match stored_identity.and_then(small::text) {
-                Ok(stored_identity)
-                    if stored_identity
-                        .lines()
-                        .any(|line| identity.lines().any(|own| own == line)) =>
-                {
-                    return Ok(Some(uuid.to_owned()));
-                }
-                Ok(_) => "this is another run".to_owned(),
-                Err(error) => format!("its state cannot be read: {error}"),
-            };
-            log::warn!("run {uuid} was interrupted and is not resumed: {why}");
+impl LastSteps<'_> {
+    /// Takes the steps; returns the path of the archive, its entry, and the number of errors.
+    /// `finish_marks` marks nodes, and returns why some could not be marked.
+    fn take(
+        &mut self,
+        finish_marks: &mut dyn FnMut() -> Option<String>,
+        stop: &Stop,
+    ) -> Result<(PathBuf, status::Archive, usize)> {
+        if stop.stopped() {
+            bail!("the run was interrupted; it resumes when this container is started again");
         }
-        Ok(None)
+        let (run, context) = (self.run, self.context);
+        let (aggregator, run_dir) = (context.aggregator, context.run_dir);
+        let redactor = self.redactor.as_ref();
+        let has_timed_out = has_timed_out(&aggregator.status());
+        self.stopwatch
+            .end_plugins(aggregator.store.lock().milestones);
+
+        // Before the pods are removed, which are part of it.
+        let errors = usize::from(has_timed_out) + run.query(run_dir, redactor, stop);
+        self.stopwatch.end(timings::SNAPSHOT);
+        self.remove_plugins();
+
+        // The archive cannot contain the time that its own creation takes; the status has it.
+        let timings_so_far = self.stopwatch.timings(kube::sent_requests());
+        pack::write_json(&run_dir.join(layout::TIMINGS), &json!(timings_so_far))?;
+        let (path, archive, failed) = pack::pack(context, redactor, run.folder, self.started)?;
+        self.stopwatch.end(timings::ARCHIVE);
+        let all_timings = self.stopwatch.timings(kube::sent_requests());
+        aggregator.store.lock().timings = Some(all_timings);
+
+        let not_marked = finish_marks().inspect(|reason| log::warn!("{reason}"));
+        let errors = errors + usize::from(not_marked.is_some());
+        aggregator.store.lock().not_marked = not_marked;
+
+        let last_status = aggregator.last_status(&archive);
+        self.is_recorded = run.record_end(self.publisher, self.pod, &last_status);
+        log::info!("Results available at {}", path.display());
+        Ok((path, archive, errors + failed))
     }
 
-    /// Moves archives of earlier runs aside, so that they are not mistaken for this run's.
-    fn put_aside(&self) {
-        let earlier = self.folder.join(layout::EARLIER);
-        for path in archive::finished(self.folder).unwrap_or_default() {
-            let aside = earlier.join(path.file_name().unwrap_or_default());
-            let moved = fs::create_dir_all(&earlier).and_then(|()| {
-                for (from, to) in layout::seal(&path).iter().zip(layout::seal(&aside)) {
-                    // Archives from older versions have no seal.
-                    let _ = fs::rename(from, to);
-                }
-                fs::rename(&path, &aside)
-            });
-            match moved {
-                Ok(()) => log::info!(
-                    "the archive of an earlier run is kept as `{}`",
-                    aside.display()
-                ),
-                Err(error) => log::warn!("cannot move `{}` aside: {error}", path.display()),
+    fn remove_plugins(&self) {
+        for plugin in self.context.to_remove() {
+            if let Err(error) = self.driver.remove(plugin) {
+                log::warn!("plugin `{}` could not be removed: {error:#}", plugin.name());
             }
         }
     }
 }
 
-/// Permissions of a run that has just begun.
-struct FreshPermissions<'a> {
-    stop: &'a Stop,
-    /// Time from which refusals are final.
-    settled: Instant,
-}
-
-impl FreshPermissions<'_> {
-    /// Calls `ask`, again while a refusal may pass.
-    fn ask<T>(&self, mut ask: impl FnMut() -> T, is_refused: impl Fn(&T) -> bool) -> T {
-        loop {
-            let answer = ask();
-            if !is_refused(&answer)
-                || Instant::now() >= self.settled
-                || self.stop.wait(REFUSED_PAUSE)
-            {
-                return answer;
-            }
-        }
-    }
+fn has_timed_out(status: &status::Run) -> bool {
+    let mut entries = status.plugins.iter().flatten();
+    entries.any(|entry| entry.timed_out)
 }
 
 /// Runs everything; returns whether all went well. `connect` creates the client once the settings
@@ -725,10 +564,10 @@ pub(crate) fn aggregate(
     };
     let config = config::load(&environment)?;
     let folders = config.plugin_search_path.clone().unwrap_or_default();
-    let selected: Option<Vec<String>> = config
-        .plugins
-        .as_ref()
-        .map(|plugins| plugins.iter().map(|plugin| plugin.name.clone()).collect());
+    let selected = config.plugins.as_ref().map(|plugins| {
+        let names = plugins.iter().map(|plugin| plugin.name.clone());
+        names.collect::<Vec<_>>()
+    });
     let mut definitions = plugin::search(&folders, selected.as_deref())?;
     if variable("SONOBUOY_DISABLE_RECONCILIATION").as_deref() != Some("true") {
         for definition in &mut definitions {
@@ -748,24 +587,25 @@ pub(crate) fn aggregate(
         upload: variable(names::env::UPLOAD_URL).filter(|url| !url.is_empty()),
         stays: no_exit,
     };
-    let over = stop.child();
+    let service_end = stop.child();
     std::thread::scope(|scope| {
         if let Some(status_service) = &status_service {
             let serve = || {
-                if let Err(error) = status_service.serve(&over) {
+                if let Err(error) = status_service.serve(&service_end) {
                     log::error!("the status service ended: {error:#}");
                 }
             };
             base::thread("status_service").spawn_scoped(scope, serve)?;
         }
-        let clean = see_through(run, no_exit, stop);
-        over.stop();
-        clean
+        let outcome = run_and_block(run, no_exit, stop);
+        service_end.stop();
+        outcome
     })
 }
 
 /// Runs everything, and stays afterwards if requested; returns whether all went well.
-fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool> {
+fn run_and_block(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool> {
+    let removal = OwnRemoval::of(&run);
     let outcome = run.run(stop);
     if stop.stopped() {
         if let Err(error) = outcome {
@@ -773,13 +613,49 @@ fn see_through(run: ClusterRun<'_>, no_exit: bool, stop: &Stop) -> Result<bool> 
         }
         return Ok(false);
     }
-    let clean = outcome?;
-    if no_exit {
-        log::info!("no-exit was specified, sonobuoy is now blocking");
-        stop.wait_forever();
-        return Ok(true);
+    let is_clean = outcome?;
+    if !no_exit {
+        return Ok(is_clean);
     }
-    Ok(clean)
+    log::info!("no-exit was specified, sonobuoy is now blocking");
+    if let Some(removal) = removal {
+        removal.remove_when_due(stop);
+    }
+    stop.wait_forever();
+    Ok(true)
+}
+
+/// The removal of a run by its aggregator, in case nothing else removes it.
+struct OwnRemoval {
+    client: kube::Client,
+    namespace: String,
+    delay: Duration,
+}
+
+impl OwnRemoval {
+    /// The removal that the settings of a run ask for.
+    fn of(run: &ClusterRun<'_>) -> Option<Self> {
+        let delay = Duration::from_secs(run.config.remove_after_seconds);
+        (!delay.is_zero()).then(|| Self {
+            client: run.client.clone(),
+            namespace: run.config.namespace.clone(),
+            delay,
+        })
+    }
+
+    /// Waits, then deletes the namespace of the run, and this pod with it.
+    fn remove_when_due(&self, stop: &Stop) {
+        let namespace = &self.namespace;
+        log::info!(
+            "the namespace `{namespace}` is deleted in {}",
+            clock::duration(self.delay)
+        );
+        if !stop.wait(self.delay)
+            && let Err(error) = remove_namespace(&self.client, namespace)
+        {
+            log::error!("cannot delete the namespace `{namespace}`: {error}");
+        }
+    }
 }
 
 /// The second server, if the run has one. If it fails, the run continues: its status is available
@@ -794,8 +670,11 @@ fn status_service(
         return None;
     }
     let certificates = variable("SONOBUOY_STATUS_DIR").unwrap_or_else(|| names::STATUS_DIR.into());
-    let opened = StatusService::open(Path::new(&certificates), port, folder);
-    opened
-        .map_err(|error| log::error!("there will be no status service: {error:#}"))
-        .ok()
+    match StatusService::open(Path::new(&certificates), port, folder) {
+        Ok(service) => Some(service),
+        Err(error) => {
+            log::error!("there will be no status service: {error:#}");
+            None
+        }
+    }
 }

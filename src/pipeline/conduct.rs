@@ -51,7 +51,7 @@ pub(super) fn begin(run_dir: &Path, config: &config::Run) -> Result<()> {
 
 /// Derives the identifier of a new run from the key of a new authority, so that no other authority
 /// can seal the archive of that name. A run that the configuration names keeps its name.
-pub(super) fn identify(
+pub(super) fn name_run(
     config: &mut config::Run,
     definitions: &[Definition],
 ) -> Result<Option<Authority>> {
@@ -177,19 +177,13 @@ fn receive(
 /// How long a plugin may take: according to the run's settings, else its definition, else the
 /// general limit.
 fn limit(config: &config::Run, definition: &Definition) -> Option<Duration> {
-    let plugin_limit = config
-        .plugin_timeouts
-        .get(definition.name())
-        .copied()
-        .or(definition.config.timeout)
-        .map(|span| span.0);
-    plugin_limit
-        .or_else(|| {
-            u64::try_from(config.server.timeout_seconds)
-                .ok()
-                .map(Duration::from_secs)
-        })
-        .filter(|limit| !limit.is_zero())
+    let of_settings = config.plugin_timeouts.get(definition.name()).copied();
+    let limit = match of_settings.or(definition.config.timeout) {
+        Some(span) => span.0,
+        // A negative number means no limit, as zero does.
+        None => Duration::from_secs(u64::try_from(config.server.timeout_seconds).ok()?),
+    };
+    (!limit.is_zero()).then_some(limit)
 }
 
 /// How long all groups together may take; `None` if one of them has no limit.
@@ -202,16 +196,17 @@ fn total(config: &config::Run, definitions: &[Definition]) -> Option<Duration> {
         } else {
             0
         };
-        let times = u32::try_from(attempts)
+        let launches = u32::try_from(attempts)
             .unwrap_or_default()
             .saturating_add(1);
-        *group = limit(config, definition)?.saturating_mul(times).max(*group);
+        let longest = limit(config, definition)?.saturating_mul(launches);
+        *group = longest.max(*group);
     }
-    Some(
-        groups
-            .values()
-            .fold(Duration::ZERO, |sum, group| sum.saturating_add(*group)),
-    )
+    let mut total = Duration::ZERO;
+    for group in groups.values() {
+        total = total.saturating_add(*group);
+    }
+    Some(total)
 }
 
 /// Runs all plugins, and retries their failed tests. Returns when every result is in or replaced by
@@ -291,12 +286,13 @@ fn fail(aggregator: &Aggregator, plugin: &PluginLaunch<'_>, error: &anyhow::Erro
 
 /// Order of the last group that contains a plugin or a part of it; the plugin ends with that group.
 fn last_order(plugins: &[PluginLaunch<'_>], plugin: &PluginLaunch<'_>) -> i64 {
-    let definitions = plugins.iter().map(|plugin| plugin.definition);
-    let parts = definitions.filter(|one| one.results_plugin() == plugin.definition.name());
-    parts
-        .map(|one| one.config.order)
-        .max()
-        .unwrap_or(plugin.definition.config.order)
+    let mut last_order = plugin.definition.config.order;
+    for other in plugins {
+        if other.definition.results_plugin() == plugin.definition.name() {
+            last_order = last_order.max(other.definition.config.order);
+        }
+    }
+    last_order
 }
 
 /// Records an error for every result that did not arrive before the stop.

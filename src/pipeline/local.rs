@@ -67,7 +67,7 @@ impl LocalRun<'_> {
     /// folder that the run will use.
     pub(crate) fn prepare(&mut self) -> anyhow::Result<PathBuf> {
         self.definitions.iter().try_for_each(driver::local::check)?;
-        self.authority = conduct::identify(&mut self.config, self.definitions)?;
+        self.authority = conduct::name_run(&mut self.config, self.definitions)?;
         Ok(self.work_dir())
     }
 
@@ -139,7 +139,7 @@ impl LocalRun<'_> {
             .map(|attempt| ResultId::global(attempt.name()));
         let all = expected.iter().flatten().cloned().chain(attempts);
         let tokens = review::tokens(all)?;
-        let aggregator = aggregator.certifies(Box::new(review::KnownTokens(tokens.clone())));
+        let aggregator = aggregator.with_certifier(Box::new(review::KnownTokens(tokens.clone())));
         let authority = aggregator.authority();
         let server = Server::bind(ADDRESSES[0]).or_else(|_| Server::bind(ADDRESSES[1]))?;
         let host = server.local_addr().to_string();

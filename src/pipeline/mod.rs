@@ -7,10 +7,14 @@
 mod cluster;
 mod conduct;
 mod context;
+mod expected;
 mod local;
+mod marks;
 mod pack;
 mod partial;
+mod permissions;
 mod publisher;
+mod resume;
 mod retry;
 mod review;
 mod status_service;

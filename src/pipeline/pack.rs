@@ -141,7 +141,7 @@ fn remove_earlier(path: &Path, uuid: &str) {
             continue;
         }
         for file in layout::seal(&other).into_iter().chain([other.clone()]) {
-            if let Err(error) = base::found(fs::remove_file(&file)) {
+            if let Err(error) = base::if_exists(fs::remove_file(&file)) {
                 log::warn!("cannot remove `{}`: {error}", file.display());
             }
         }
@@ -279,7 +279,7 @@ fn redact(run_dir: &Path, redactor: Option<&Redactor>) -> Result<()> {
 }
 
 fn redact_json(path: &Path, redactor: &Redactor) -> Result<()> {
-    let text = match base::found(small::read(path, MAX_JSON_BYTES)) {
+    let text = match base::if_exists(small::read(path, MAX_JSON_BYTES)) {
         Ok(Some(text)) => text,
         Ok(None) => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => return Ok(()),

@@ -40,19 +40,18 @@ pub(super) struct StatusPublisher<'a> {
     created: Mutex<HashSet<String>>,
     /// The latest status, if it could not be published.
     unpublished: Mutex<Option<Run>>,
-    /// Whether the status of the complete run is kept, which an older one must not replace.
-    keeps_last: Mutex<bool>,
+    /// Whether the status of the complete run is stored, which an older one must not replace.
+    has_last: Mutex<bool>,
 }
 
 impl<'a> StatusPublisher<'a> {
     pub(super) fn new(run: &'a ClusterRun<'a>, pod: Option<&'a Value>) -> Self {
-        let (created, unpublished, keeps_last) = Default::default();
         Self {
             run,
             pod,
-            created,
-            unpublished,
-            keeps_last,
+            created: Mutex::default(),
+            unpublished: Mutex::default(),
+            has_last: Mutex::default(),
         }
     }
 
@@ -62,6 +61,15 @@ impl<'a> StatusPublisher<'a> {
         let published = self.annotate(pod, status);
         *lock(&self.unpublished) = published.is_err().then(|| status.clone());
         published
+    }
+
+    /// Publishes a status unless this container is being stopped: it could not send it any more,
+    /// and the next one has more to report.
+    pub(super) fn publish_unless_stopped(&self, status: &Run, stop: &Stop) -> Result<()> {
+        if stop.stopped() {
+            return Ok(());
+        }
+        self.publish(status)
     }
 
     /// Whether the latest status is in the annotation of the pod.
@@ -88,7 +96,7 @@ impl<'a> StatusPublisher<'a> {
         let short = shorten(status.clone());
         if short.truncated {
             // `status --json --all` reads it.
-            if let Err(error) = self.keep(status) {
+            if let Err(error) = self.store(status) {
                 log::warn!("{error:#}");
             }
         }
@@ -97,12 +105,12 @@ impl<'a> StatusPublisher<'a> {
         self.run
             .client
             .merge_patch(&Resource::PODS, namespace, pod.name(), &patch)?;
-        self.tell(pod, status);
+        self.create_events(pod, status);
         Ok(())
     }
 
     /// Serves a status that no longer changes.
-    pub(super) fn serve(&self, last: &Run) {
+    fn serve(&self, last: &Run) {
         if let Some(status_service) = self.run.status_service {
             let last = last.clone();
             status_service.show(move || last.clone());
@@ -110,21 +118,21 @@ impl<'a> StatusPublisher<'a> {
     }
 
     /// Serves and publishes a status that no longer changes.
-    pub(super) fn settle(&self, last: Run) {
+    pub(super) fn publish_final(&self, last: Run) {
         self.serve(&last);
         if let Err(error) = self.publish(&last) {
             log::warn!("the status could not be published: {error:#}");
         }
     }
 
-    /// Keeps a status durably, for the next container and for clients that need all of it.
-    pub(super) fn keep(&self, status: &Run) -> Result<()> {
-        let mut keeps_last = lock(&self.keeps_last);
+    /// Stores a status durably, for the next container and for clients that need all of it.
+    pub(super) fn store(&self, status: &Run) -> Result<()> {
+        let mut has_last = lock(&self.has_last);
         let is_last = status.status == status::COMPLETE;
-        if *keeps_last && !is_last {
+        if *has_last && !is_last {
             return Ok(());
         }
-        *keeps_last = is_last;
+        *has_last = is_last;
         let path = self.run.folder.join(layout::LAST_STATUS);
         let text = serde_json::to_string(status)?;
         temp::write(&path, 0o600, text).at("cannot write", &path)
@@ -132,7 +140,7 @@ impl<'a> StatusPublisher<'a> {
 
     /// Creates the events of this status that do not exist yet: the run has started, a plugin has
     /// failed, with the first cause, a node was lost, the run is over.
-    fn tell(&self, pod: &Value, run: &Run) {
+    fn create_events(&self, pod: &Value, run: &Run) {
         let entries = run.plugins.as_deref().unwrap_or_default();
         if !entries.is_empty() {
             let plugins: HashSet<_> = entries.iter().map(|entry| &entry.plugin).collect();
@@ -141,7 +149,7 @@ impl<'a> StatusPublisher<'a> {
                 entries.len(),
                 plugins.len()
             );
-            self.create(pod, "Normal", "Started", "", &text);
+            self.create_event(pod, "Normal", "Started", "", &text);
         }
         for (reason, lost) in [("NodeLost", true), ("PluginFailed", false)] {
             let is_lost = |entry: &status::Entry| entry.lost.as_ref().is_some_and(|lost| !lost.pod);
@@ -155,12 +163,12 @@ impl<'a> StatusPublisher<'a> {
             }) {
                 // Causes may name pods, so that no two are the same.
                 let key = if lost { &trouble.cause } else { &trouble.task };
-                self.create(pod, "Warning", reason, key, &sentence(&trouble, MAX_PLACES));
+                self.create_event(pod, "Warning", reason, key, &sentence(&trouble, MAX_PLACES));
             }
         }
         match run.status.as_str() {
             status::COMPLETE => {
-                self.create(
+                self.create_event(
                     pod,
                     "Normal",
                     "Complete",
@@ -169,7 +177,7 @@ impl<'a> StatusPublisher<'a> {
                 );
             }
             status::FAILED => {
-                self.create(
+                self.create_event(
                     pod,
                     "Warning",
                     "Failed",
@@ -184,7 +192,7 @@ impl<'a> StatusPublisher<'a> {
     /// Creates an event once, also by the next container of the pod: its name is a digest of its
     /// reason and `key`. A failed creation is only logged at debug level, since the status has
     /// the same information.
-    fn create(&self, pod: &Value, kind: &str, reason: &str, key: &str, message: &str) {
+    fn create_event(&self, pod: &Value, kind: &str, reason: &str, key: &str, message: &str) {
         let (pod, uid, namespace) = (pod.name(), uid(pod), &self.run.config.namespace);
         let name = format!(
             "{pod}.{}",

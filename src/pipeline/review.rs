@@ -20,7 +20,8 @@ use model::config;
 use model::plugin::Definition;
 use run::aggregator::{Holder, ReviewError, Reviewer};
 use run::backplane::random;
-use run::driver::cluster::{Roster, Seat, is_own, object_name};
+use run::driver::cluster::object_name;
+use run::driver::roster::{Roster, Seat, is_own};
 use run::driver::session;
 
 /// Short, since the worker waits and retries.

@@ -287,7 +287,7 @@ mod tests {
             identity,
             ..kube::Config::plain(format!("https://127.0.0.1:{port}"))
         };
-        kube::Client::new(config, &Stop::new()).unwrap()
+        kube::Client::new("test/1", config, &Stop::new()).unwrap()
     }
 
     #[test]

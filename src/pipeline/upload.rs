@@ -19,11 +19,7 @@ pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
             .iter()
             .try_for_each(|path| upload_archive(path, &format!("{url}{}", name(path)), stop));
     }
-    // Names start with the time.
-    paths
-        .iter()
-        .max()
-        .map_or(Ok(()), |path| upload_archive(path, url, stop))
+    report::newest(paths).map_or(Ok(()), |path| upload_archive(path, url, stop))
 }
 
 fn upload_archive(path: &Path, url: &str, stop: &Stop) -> Result<()> {

@@ -40,22 +40,16 @@ pub(crate) fn of_run(run: &Run, about: &About) -> Scene {
     for entry in run.plugins.iter().flatten() {
         plugins.entry(&entry.plugin).or_default().push(entry);
     }
-    let with_pace = |task: Task| match task.coarsest().unit {
-        Unit::Tests => Task {
-            per_step: about.per_test,
-            ..task
-        },
-        _ => task,
-    };
-    let is_split = |name: &str| {
-        plugins
-            .keys()
-            .any(|other| layout::is_other_part(other, name))
-    };
-    let tasks = plugins
-        .iter()
-        .map(|(name, entries)| with_pace(task(name, entries, is_split(name))))
-        .collect();
+    let mut tasks = Vec::new();
+    for (name, entries) in &plugins {
+        let mut others = plugins.keys();
+        let is_split = others.any(|other| layout::is_other_part(other, name));
+        let mut task = task(name, entries, is_split);
+        if task.coarsest().unit == Unit::Tests {
+            task.per_step = about.per_test;
+        }
+        tasks.push(task);
+    }
     let mut footer = vec![waited_for(run, &plugins)];
     if run.status == status::RUNNING {
         footer.extend([about.limit.clone(), about.hint.clone()]);
@@ -95,17 +89,15 @@ fn task(name: &str, entries: &[&Entry], is_joined: bool) -> Task {
             .map(|entry| count(entry))
             .sum()
     };
-    let steps = entries
-        .iter()
-        .filter_map(|entry| steps(entry, is_joined))
-        .reduce(|one, other| Steps {
-            unit: one.unit,
-            done: one.done.saturating_add(other.done),
-            total: one.total.saturating_add(other.total),
-            failed: one.failed.saturating_add(other.failed),
-        });
+    let steps_of_entries = entries.iter().filter_map(|entry| steps(entry, is_joined));
+    let steps = steps_of_entries.reduce(|sum, steps| Steps {
+        unit: sum.unit,
+        done: sum.done.saturating_add(steps.done),
+        total: sum.total.saturating_add(steps.total),
+        failed: sum.failed.saturating_add(steps.failed),
+    });
     let progress = entries.iter().filter_map(|entry| entry.progress.as_deref());
-    let newest = progress.max_by(|one, other| one.timestamp.cmp(&other.timestamp));
+    let newest = progress.max_by_key(|progress| &progress.timestamp);
     let once = entries.iter().all(|entry| entry.node == GLOBAL);
     Task {
         name: name.to_owned(),
@@ -148,15 +140,14 @@ fn lasting(what: &str, since: Option<SystemTime>) -> String {
 fn steps(entry: &Entry, is_joined: bool) -> Option<Steps> {
     let progress = entry.progress.as_deref()?;
     let count_of = |number: i64| u64::try_from(number).unwrap_or(0);
-    let counts = entry.result_counts.iter().flatten();
-    let of = |words: &[&str]| {
-        counts
-            .clone()
-            .filter(|(word, _)| words.contains(&word.as_str()))
-            .map(|(_, count)| count)
-            .sum::<u64>()
-    };
-    let (passed, failed) = (of(&["passed", "complete", item::FLAKY]), of(&["failed"]));
+    let (mut passed, mut failed) = (0, 0);
+    for (status, count) in entry.result_counts.iter().flatten() {
+        match status.as_str() {
+            "passed" | "complete" | item::FLAKY => passed += count,
+            "failed" => failed += count,
+            _ => {}
+        }
+    }
     let done = passed + failed;
     if done > 0 && !is_joined {
         return Some(Steps {
@@ -186,19 +177,12 @@ fn result(entries: &[&Entry]) -> String {
     if entries.iter().any(|entry| has_failed(entry)) {
         return status::FAILED.into();
     }
-    let words = || {
-        entries
-            .iter()
-            .map(|entry| &entry.result_status)
-            .filter(|word| !word.is_empty())
-    };
+    let mut words: Vec<&String> = entries.iter().map(|entry| &entry.result_status).collect();
+    words.retain(|word| !word.is_empty());
     // Results other than `passed` are more informative.
-    words()
-        .filter(|word| *word != "passed")
-        .min()
-        .or(words().next())
-        .cloned()
-        .unwrap_or_default()
+    let others = words.iter().filter(|word| **word != "passed");
+    let word = others.min().or(words.first());
+    word.map_or_else(String::new, |word| (*word).clone())
 }
 
 /// The problems of the plugins of a run, each cause once.
@@ -251,33 +235,37 @@ fn waited_for(run: &Run, plugins: &BTreeMap<&str, Vec<&Entry>>) -> String {
         status::RUNNING => {}
         _ => return String::new(),
     }
-    let open = plugins.iter().filter_map(|(name, entries)| {
-        let open: Vec<_> = entries.iter().filter(|entry| !is_over(entry)).collect();
-        let nodes: u64 = open.iter().map(|entry| count(entry)).sum();
-        let named: Vec<&str> = open
-            .iter()
-            .take(MAX_NAMED)
-            .map(|entry| entry.node.as_str())
-            .collect();
-        let more = nodes.saturating_sub(named.len() as u64);
-        match nodes {
-            0 => None,
-            _ if named == [GLOBAL] => {
-                let progress = open.first().and_then(|entry| entry.progress.as_deref());
-                let test = progress.and_then(running);
-                Some(test.map_or_else(|| (*name).to_owned(), |test| format!("{name}: {test}")))
-            }
-            1..=FEW if more == 0 => Some(format!("{name} on {}", named.join(", "))),
-            1..=FEW => Some(format!("{name} on {} and {more} more", named.join(", "))),
-            _ => Some(format!("{name} on {nodes} nodes")),
-        }
-    });
-    let open = open.joined("; ");
-    if open.is_empty() {
-        open
+    let pending = plugins
+        .iter()
+        .filter_map(|(name, entries)| pending_part(name, entries));
+    let pending = pending.joined("; ");
+    if pending.is_empty() {
+        pending
     } else {
-        format!("waiting for {open}")
+        format!("waiting for {pending}")
     }
+}
+
+/// The part of a plugin that is waited for: its test, or its nodes.
+fn pending_part(name: &str, entries: &[&Entry]) -> Option<String> {
+    let open: Vec<_> = entries.iter().filter(|entry| !is_over(entry)).collect();
+    let nodes: u64 = open.iter().map(|entry| count(entry)).sum();
+    let first = open.iter().take(MAX_NAMED);
+    let named: Vec<&str> = first.map(|entry| entry.node.as_str()).collect();
+    let more = nodes.saturating_sub(named.len() as u64);
+    Some(match nodes {
+        0 => return None,
+        _ if named == [GLOBAL] => {
+            let progress = open.first().and_then(|entry| entry.progress.as_deref());
+            match progress.and_then(running) {
+                Some(test) => format!("{name}: {test}"),
+                None => name.to_owned(),
+            }
+        }
+        1..=FEW if more == 0 => format!("{name} on {}", named.join(", ")),
+        1..=FEW => format!("{name} on {} and {more} more", named.join(", ")),
+        _ => format!("{name} on {nodes} nodes"),
+    })
 }
 
 #[cfg(test)]

@@ -216,12 +216,12 @@ impl Retrieval<'_> {
             }
         }
         // Another directory is read regardless of the run's status.
-        let known = run.map(|run| &run.archive).filter(|archive| {
+        let published = run.map(|run| &run.archive).filter(|archive| {
             self.from == RUNS_DIR && !archive.name.is_empty() && !archive.sha256.is_empty()
         });
         let mut attempts = Attempts::new(MAX_TRANSFERS, aggregator.client.stop());
         loop {
-            match self.by_exec(aggregator, known) {
+            match self.by_exec(aggregator, published) {
                 Ok(received) if received.is_empty() => {
                     let finished = run.map(finished).unwrap_or_default();
                     let why = anyhow!(
@@ -430,11 +430,11 @@ impl Retrieval<'_> {
                 Err(failure) if is_slow => failure.into_error(),
                 Err(failure) => return Err(failure),
             };
-            let again = attempts.wait_to_retry_at(size);
+            let may_retry = attempts.wait_to_retry_at(size);
             if stop.stopped() {
                 return Err(kube::Error::Stopped.into());
             }
-            if again {
+            if may_retry {
                 log::warn!("the transfer was cut after {size} bytes, resuming there: {why}");
             } else if size == 0 {
                 return Err(RetrievalError::Refused(why));
@@ -511,10 +511,10 @@ impl Retrieval<'_> {
     /// credentials, or the one that its cluster publishes.
     fn authority(&self, run: &str) -> Option<KnownAuthority> {
         let authorities = Authorities::of_user().ok();
-        let known = authorities
+        let stored = authorities
             .as_ref()
             .and_then(|authorities| authorities.of(run));
-        known.or_else(|| self.service?.authority(run)).or_else(|| {
+        stored.or_else(|| self.service?.authority(run)).or_else(|| {
             let authorities = authorities?;
             authorities.learn(self.client?, self.namespace, Some(run))?;
             authorities.of(run)
@@ -535,13 +535,13 @@ impl Retrieval<'_> {
         &self,
         send: impl FnOnce(&mut Sink<'_>) -> Result<(), RetrievalError>,
     ) -> Result<PathBuf, RetrievalError> {
-        let own = || {
-            format!(
-                "{}_sonobuoy_partial.tar.gz",
-                clock::stamp(SystemTime::now())
-            )
+        let name = match self.name {
+            Some(name) => name.to_owned(),
+            None => {
+                let time = clock::stamp(SystemTime::now());
+                format!("{time}_sonobuoy_partial.tar.gz")
+            }
         };
-        let name = self.name.map_or_else(own, ToOwned::to_owned);
         let mut file = PartialFile::create(&joined(self.into, &name), self.force)?;
         send(&mut |piece| {
             file.write(piece)?;
@@ -693,14 +693,14 @@ impl Aggregator<'_> {
         let command = [&["/sonobuoy", "splat"], words].concat();
         let place = (self.namespace, self.pod, AGGREGATOR_CONTAINER);
         let exit = self.client.exec(place, &command, SILENCE_TIMEOUT, sink)?;
-        let said = match exit.stderr.trim() {
+        let message = match exit.stderr.trim() {
             "" => exit.message,
             log => logger::message(log),
         };
         match exit.code {
             0 => Ok(()),
-            ..0 => Err(RetrievalError::Refused(anyhow!(said))),
-            _ => Err(RetrievalError::NotReady(anyhow!(said))),
+            ..0 => Err(RetrievalError::Refused(anyhow!(message))),
+            _ => Err(RetrievalError::NotReady(anyhow!(message))),
         }
     }
 }
@@ -900,7 +900,8 @@ mod tests {
                     response
                 })
             });
-            let client = kube::Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
+            let client =
+                kube::Client::new("test/1", kube::Config::plain(api.url()), &Stop::new()).unwrap();
             let (client, service) = (Some(&client), Some(&credentials));
             let retrieval = Retrieval {
                 client,

@@ -258,8 +258,8 @@ impl Authorities {
 
     /// The authority of a run, if stored. An empty file counts as absent.
     pub(crate) fn of(&self, run: &str) -> Option<KnownAuthority> {
-        let known = KnownAuthority::read(&self.path(run)?).ok()?;
-        (!known.certificate.is_empty()).then_some(known)
+        let stored = KnownAuthority::read(&self.path(run)?).ok()?;
+        (!stored.certificate.is_empty()).then_some(stored)
     }
 
     /// File of a run's certificate; none for a name that is a path.
@@ -336,8 +336,8 @@ impl Authorities {
             log::debug!("the authority of run {published} was not asked for, and is not kept");
             return None;
         }
-        let kept = self.keep(&published, &certificate, &describe_server(client.config()));
-        kept.inspect_err(|error| log::warn!("{error:#}")).ok()?;
+        let stored = self.keep(&published, &certificate, &describe_server(client.config()));
+        stored.inspect_err(|error| log::warn!("{error:#}")).ok()?;
         Some(published)
     }
 }

@@ -153,7 +153,7 @@ impl Service {
     /// Waits until the cluster reports an address of the service.
     fn address(&self, client: &Client, namespace: &str, limit: Duration) -> Result<String> {
         let end = Instant::now() + limit;
-        let mut told = false;
+        let mut is_announced = false;
         loop {
             let service = client.get(&Resource::SERVICES, namespace, STATUS_SERVICE)?;
             if let Some(address) = address(&self.kind, client, &service)? {
@@ -175,7 +175,7 @@ impl Service {
                 );
                 return Ok(way);
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut is_announced, true) {
                 log::info!(
                     "the run has begun; waiting up to {} for the address of its status service",
                     clock::duration(limit)
@@ -231,11 +231,13 @@ impl Credentials {
             ),
             _ => {}
         }
-        let own = &read.namespace;
-        if let Some(namespace) = namespace.filter(|name| !own.is_empty() && own != name) {
+        let run_namespace = &read.namespace;
+        if let Some(namespace) =
+            namespace.filter(|name| !run_namespace.is_empty() && run_namespace != name)
+        {
             bail!(
-                "its credentials belong to the run in namespace `{own}`, not `{namespace}`; add \
-                 `-n {own}`"
+                "its credentials belong to the run in namespace `{run_namespace}`, not \
+                 `{namespace}`; add `-n {run_namespace}`"
             );
         }
         if read.host_address.is_empty() {
@@ -276,7 +278,7 @@ impl Credentials {
             identity,
             ..kube::Config::plain(self.host_address.trim_end_matches('/'))
         };
-        let client = Client::new(config, stop)?.once(REQUEST_TIMEOUT);
+        let client = Client::new(names::USER_AGENT, config, stop)?.once(REQUEST_TIMEOUT);
         Ok(StatusSource::service(
             client,
             clock::parse_rfc3339(&self.created_at),
@@ -287,33 +289,31 @@ impl Credentials {
 /// Reserves a credentials file, which replaces the old one when it is written. Fails if the path is
 /// not writable, or holds anything but credentials of this user.
 pub(crate) fn reserve(path: &Path) -> Result<NewFile> {
-    let create = || {
-        if let Some(file) = open(path)? {
-            let read = serde_json::from_reader::<_, Credentials>(file);
-            ensure!(
-                read.is_ok(),
-                "the file exists but does not contain credentials of a status service; name \
-                 another file with --credentials"
-            );
-        }
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
-        Ok(NewFile::create(path, 0o600)?)
+    create_file(path).at("cannot write", path)
+}
+
+fn create_file(path: &Path) -> Result<NewFile> {
+    if let Some(file) = open(path)? {
+        let read = serde_json::from_reader::<_, Credentials>(file);
+        ensure!(
+            read.is_ok(),
+            "the file exists but does not contain credentials of a status service; name another \
+             file with --credentials"
+        );
+    }
+    let folder = path.parent().unwrap_or(Path::new(""));
+    // The parent of a bare file name is empty.
+    let folder = if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
     };
-    create().at("cannot write", path)
+    ensure!(folder.is_dir(), "`{}` is not a folder", folder.display());
+    Ok(NewFile::create(path, 0o600)?)
 }
 
 /// Address of a service; none if unknown yet.
 fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String>> {
-    let known = |value: &Value| {
-        value
-            .as_str()
-            .filter(|host| !host.is_empty() && *host != "None")
-            .map(str::to_owned)
-    };
     let (mut port, status) = (
         i64::from(STATUS_PORT),
         &service["status"]["loadBalancer"]["ingress"][0],
@@ -327,24 +327,33 @@ fn address(kind: &str, client: &Client, service: &Value) -> Result<Option<String
             let nodes = client
                 .list(&Resource::NODES, "", &Selector::all())
                 .context("looking for a node's address")?;
-            let of = |kind: &str| {
-                let mut all = nodes
-                    .iter()
-                    .flat_map(|node| node["status"]["addresses"].items());
-                all.find(|address| address["type"] == kind)
-                    .and_then(|found| known(&found["address"]))
-            };
-            of("ExternalIP").or_else(|| of("InternalIP"))
+            node_address(&nodes, "ExternalIP").or_else(|| node_address(&nodes, "InternalIP"))
         }
-        BALANCER => known(&status["ip"]).or_else(|| known(&status["hostname"])),
-        _ => known(&service["spec"]["clusterIP"]),
+        BALANCER => host_in(&status["ip"]).or_else(|| host_in(&status["hostname"])),
+        _ => host_in(&service["spec"]["clusterIP"]),
     };
     Ok(host.map(|host| authority(&host, port)))
 }
 
+/// The first address of a kind that a node has.
+fn node_address(nodes: &[Value], kind: &str) -> Option<String> {
+    let mut addresses = nodes
+        .iter()
+        .flat_map(|node| node["status"]["addresses"].items());
+    let address = addresses.find(|address| address["type"] == kind)?;
+    host_in(&address["address"])
+}
+
+/// The host in a field; a service without an address has `None` there.
+fn host_in(value: &Value) -> Option<String> {
+    let host = value.as_str()?;
+    let is_known = !host.is_empty() && host != "None";
+    is_known.then(|| host.to_owned())
+}
+
 /// Opens a file that only this user can have written; `None` if it does not exist.
 fn open(path: &Path) -> Result<Option<impl Read>> {
-    let Some(about) = base::found(fs::symlink_metadata(path))? else {
+    let Some(about) = base::if_exists(fs::symlink_metadata(path))? else {
         return Ok(None);
     };
     trusted(&about)?;
@@ -380,7 +389,7 @@ mod tests {
     #[test]
     fn node_port_replaces_a_missing_load_balancer() {
         let api = ApiServer::start();
-        let client = Client::new(kube::Config::plain(api.url()), &Stop::new()).unwrap();
+        let client = Client::new("test/1", kube::Config::plain(api.url()), &Stop::new()).unwrap();
         let balanced = Service::new(BALANCER).unwrap();
         let reached = || balanced.address(&client, "ns", Duration::ZERO);
         let path = format!("/api/v1/namespaces/ns/services/{STATUS_SERVICE}");

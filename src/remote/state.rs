@@ -5,6 +5,7 @@
 //! since a dead node reports nothing. [`StatusSource::follow`] blocks until the source's stop; it
 //! starts the thread `aggregator`, and joins it.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
@@ -98,7 +99,7 @@ impl RunState {
         let annotation = annotation.filter(|_| matches!(&*phase, "Running" | "Succeeded"));
         let message = match annotation.map(status::Run::parse) {
             Some(Ok(run)) if phase == "Succeeded" && !RunEnd::of(&run).is_over() => {
-                return Self::lost(
+                return Self::of_lost_pod(
                     pod,
                     "the aggregator's pod ended before the end of the run was published",
                 );
@@ -220,7 +221,7 @@ impl RunState {
         let is_deleted = pod.is_terminating();
         if state.is_over() {
             return match &state {
-                Self::Silent { message, .. } if is_deleted => Self::lost(pod, message),
+                Self::Silent { message, .. } if is_deleted => Self::of_lost_pod(pod, message),
                 _ => state,
             };
         }
@@ -230,7 +231,10 @@ impl RunState {
         let node = pod["spec"]["nodeName"].text();
         let unready = match problem {
             NodeProblem::Gone => {
-                return Self::lost(pod, &format!("the aggregator's node `{node}` was deleted"));
+                return Self::of_lost_pod(
+                    pod,
+                    &format!("the aggregator's node `{node}` was deleted"),
+                );
             }
             NodeProblem::NotReady(since) => match since.and_then(|since| since.elapsed().ok()) {
                 None => "is not ready".into(),
@@ -243,7 +247,7 @@ impl RunState {
         if is_deleted {
             let why =
                 format!("the aggregator's pod was evicted from its node `{node}`, which {unready}");
-            return Self::lost(pod, &why);
+            return Self::of_lost_pod(pod, &why);
         }
         let results = claim(pod).map_or("it".into(), |claim| format!("the volume claim `{claim}`"));
         let problem =
@@ -258,11 +262,12 @@ impl RunState {
 
     /// The state of a run whose pod was deleted, if its results are on a volume claim.
     fn deleted(client: &Client, namespace: &str) -> Option<Self> {
-        kept(client, namespace).map(|pod| Self::lost(&pod, "the aggregator's pod was deleted"))
+        stored_pod(client, namespace)
+            .map(|pod| Self::of_lost_pod(&pod, "the aggregator's pod was deleted"))
     }
 
     /// The state of a run whose `pod` is lost.
-    fn lost(pod: &Value, why: &str) -> Self {
+    fn of_lost_pod(pod: &Value, why: &str) -> Self {
         let namespace = pod["metadata"]["namespace"].as_str().unwrap_or(SONOBUOY);
         Self::Lost(match claim(pod) {
             Some(claim) => format!(
@@ -332,7 +337,7 @@ impl NodeProblem {
 
 /// The aggregator's pod as it would be created, from the time when it ran; only if its results are
 /// on a volume claim.
-pub(crate) fn kept(client: &Client, namespace: &str) -> Option<Value> {
+pub(crate) fn stored_pod(client: &Client, namespace: &str) -> Option<Value> {
     let map = client
         .once(LOOK_TIMEOUT)
         .get(&Resource::CONFIG_MAPS, namespace, AUTHORITY_MAP)
@@ -355,7 +360,7 @@ struct Reasons {
 
 impl Reasons {
     fn of(pod: &Value, delay: Option<&Delay>) -> Self {
-        let mut found = Self::default();
+        let mut reasons = Self::default();
         let both = |reason: &Value, message: &Value| match (reason.as_str(), message.as_str()) {
             (Some(reason), Some(message)) if !message.is_empty() => {
                 Some(format!("{reason}: {message}"))
@@ -363,17 +368,18 @@ impl Reasons {
             (reason, message) => reason.or(message).map(str::to_owned),
         };
         let status = &pod["status"];
-        found
+        reasons
             .texts
             .extend(both(&status["reason"], &status["message"]));
         for condition in status["conditions"].items() {
             // A pod that the control plane deleted, such as one of a lost node, has no other
             // reason.
-            let told = condition["type"] == "PodScheduled" && condition["status"] == "False"
+            let is_informative = condition["type"] == "PodScheduled"
+                && condition["status"] == "False"
                 || condition["type"] == "DisruptionTarget" && condition["status"] == "True";
-            found
-                .texts
-                .extend(both(&condition["reason"], &condition["message"]).filter(|_| told));
+            reasons.texts.extend(
+                both(&condition["reason"], &condition["message"]).filter(|_| is_informative),
+            );
         }
         let containers = status["initContainerStatuses"]
             .items()
@@ -383,14 +389,14 @@ impl Reasons {
             let waiting = &container["state"]["waiting"];
             let reason = waiting["reason"].text();
             if NO_IMAGE.contains(&reason) {
-                found
+                reasons
                     .no_image
                     .get_or_insert_with(|| waiting["message"].text().to_owned());
-                found.image = found
+                reasons.image = reasons
                     .image
                     .or_else(|| container["image"].as_str().map(str::to_owned));
             }
-            found.stuck |= found.no_image.is_some() || STUCK_REASONS.contains(&reason);
+            reasons.stuck |= reasons.no_image.is_some() || STUCK_REASONS.contains(&reason);
             if matches!(delay, Some(Delay::Warning { .. })) && UNEXPLAINED.contains(&reason) {
                 continue;
             }
@@ -402,7 +408,7 @@ impl Reasons {
                     let code = state["exitCode"]
                         .as_i64()
                         .map(|code| format!(", exit code {code}"));
-                    found.texts.push(format!(
+                    reasons.texts.push(format!(
                         "container {name}: {reason}{}",
                         code.unwrap_or_default()
                     ));
@@ -411,15 +417,15 @@ impl Reasons {
         }
         if let Some(restarts) = restarts(pod) {
             // It ended before it could publish anything, and probably will again.
-            found.stuck = true;
-            found.texts = vec![restarts];
+            reasons.stuck = true;
+            reasons.texts = vec![restarts];
         }
-        let is_unexplained = found.texts.is_empty() || delay == Some(&Delay::Unreadable);
+        let is_unexplained = reasons.texts.is_empty() || delay == Some(&Delay::Unreadable);
         if let Some(delay) = delay.filter(|_| is_unexplained) {
-            found.stuck |= matches!(delay, Delay::Warning { .. }) && !delay.is_unscheduled();
-            found.texts.push(delay.to_string());
+            reasons.stuck |= matches!(delay, Delay::Warning { .. }) && !delay.is_unscheduled();
+            reasons.texts.push(delay.to_string());
         }
-        found
+        reasons
     }
 }
 
@@ -481,6 +487,19 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
         }
     }
     client.find(&Resource::PODS, namespace, SONOBUOY)
+}
+
+/// The runs of all namespaces, with their states as their pods tell them, sorted by namespace.
+pub(crate) fn find_all(client: &Client) -> Result<Vec<(String, RunState)>> {
+    let mut runs = BTreeMap::new();
+    for labels in AGGREGATOR_SELECTORS {
+        let pods = client.list(&Resource::PODS, "", &Selector::labels(labels))?;
+        for pod in pods {
+            let state = RunState::of(&pod);
+            runs.entry(pod.namespace().to_owned()).or_insert(state);
+        }
+    }
+    Ok(runs.into_iter().collect())
 }
 
 /// Where to read the state of a run.
@@ -721,8 +740,10 @@ fn follow(
             }
             let before = surroundings.clone();
             if looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL) {
-                let look = |pod| Surroundings::of(client, pod);
-                surroundings = pod.as_ref().map(look).unwrap_or_default();
+                surroundings = match &pod {
+                    Some(pod) => Surroundings::of(client, pod),
+                    None => Surroundings::default(),
+                };
                 looked = Some(Instant::now());
             }
             let is_old = surroundings.problem.is_some() && shown.elapsed() >= REFRESH_INTERVAL;

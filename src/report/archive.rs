@@ -19,7 +19,7 @@ use super::files::{ContentReader, ExtractedFiles};
 use super::survey::Survey;
 use base::Joined as _;
 use base::archive::{Gunzip, Kind, Limits, Reader};
-use base::at::{At as _, entries};
+use base::at::{At as _, entries, is_url};
 use base::near;
 use base::sys;
 use base::temp;
@@ -142,16 +142,14 @@ impl OpenedArchive {
         let mut plugins = listed(&files)?;
         if let Some(plugin) = plugin.map(str::to_owned) {
             if plugin != HEALTH_NAME && !has_tree(&plugin) {
-                let known = match files
-                    .folders(PLUGINS)
-                    .into_iter()
-                    .filter(has_tree)
-                    .joined(", ")
-                {
-                    none if none.is_empty() => "no results of any plugin".into(),
-                    known => format!("results of {known}"),
+                let with_tree = files.folders(PLUGINS).into_iter().filter(has_tree);
+                let names = with_tree.joined(", ");
+                let contents = if names.is_empty() {
+                    "no results of any plugin".to_owned()
+                } else {
+                    format!("results of {names}")
                 };
-                bail!("{}; it has {known}", absent(&layout::tree(&plugin)));
+                bail!("{}; it has {contents}", absent(&layout::tree(&plugin)));
             }
             plugins = vec![plugin];
         } else if depth == Depth::Trees {
@@ -212,8 +210,8 @@ fn listed(files: &ExtractedFiles) -> Result<Vec<String>> {
 
 /// Each plugin once, in order.
 fn distinct(mut plugins: Vec<String>) -> Result<Vec<String>> {
-    let mut seen = HashSet::new();
-    plugins.retain(|name| seen.insert(name.clone()));
+    let mut names_so_far = HashSet::new();
+    plugins.retain(|name| names_so_far.insert(name.clone()));
     ensure!(
         plugins.len() <= MAX_PLUGINS,
         "the archive names more than {MAX_PLUGINS} plugins; it is not one of a run"
@@ -345,6 +343,12 @@ impl ArchiveSource {
         }
         let label = locate(name)?;
         let meta = fs::metadata(&label).map_err(|error| {
+            if is_url(Path::new(name)) {
+                return anyhow!(
+                    "it is a URL, and this has to be a file; `curl -L {name} | sonobuoy results \
+                     -` reads it"
+                );
+            }
             anyhow!(
                 "stat {name}: {}{}",
                 reason(&error),
@@ -458,7 +462,7 @@ pub(crate) fn clean(name: &str) -> Option<String> {
 /// Opens a regular file of a folder; links to the outside count as missing.
 fn open_in(folder: &Path, name: &str) -> Result<Option<File>> {
     let path = folder.join(name);
-    let Some(real) = base::found(path.canonicalize()).at("cannot read", &path)? else {
+    let Some(real) = base::if_exists(path.canonicalize()).at("cannot read", &path)? else {
         return Ok(None);
     };
     if !real.starts_with(folder.canonicalize()?) || !real.is_file() {

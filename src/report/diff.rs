@@ -596,11 +596,11 @@ const IDENTITY: [&str; 6] = [
     "selfLink",
 ];
 /// Maximum differences to report per object; the rest is counted.
-const TOLD: usize = 100;
+const MAX_DIFFERENCES: usize = 100;
 /// Longer values are cut.
-const VALUE: usize = 1000;
+const MAX_VALUE_BYTES: usize = 1000;
 /// Maximum width of a value in the text.
-const SHOWN: usize = 79;
+const MAX_PRINTED_BYTES: usize = 79;
 
 /// The changes of objects.
 #[derive(Default, Serialize)]
@@ -653,11 +653,11 @@ impl Objects {
             left.insert(name.key(), Some(name));
             Ok(())
         })?;
-        let mut found = Self::default();
+        let mut changes = Self::default();
         each_object(after, |name, object| {
             // An object listed in several versions is compared once.
             match left.insert(name.key(), None) {
-                None => found.appeared.push(name),
+                None => changes.appeared.push(name),
                 Some(None) => {}
                 Some(Some(_)) => {
                     let mut differences = Vec::new();
@@ -667,12 +667,12 @@ impl Objects {
                         Some(&object),
                         &mut differences,
                     );
-                    let more = differences.len().saturating_sub(TOLD);
-                    differences.truncate(TOLD);
+                    let more = differences.len().saturating_sub(MAX_DIFFERENCES);
+                    differences.truncate(MAX_DIFFERENCES);
                     if differences.is_empty() {
-                        found.unchanged += 1;
+                        changes.unchanged += 1;
                     } else {
-                        found.changed.push(Changed {
+                        changes.changed.push(Changed {
                             name,
                             differences,
                             more,
@@ -685,17 +685,17 @@ impl Objects {
         if left.is_empty() {
             return Ok(None);
         }
-        found.vanished = left.into_values().flatten().collect();
-        found.changed.sort_by(|a, b| a.name.cmp(&b.name));
-        found.appeared.sort();
-        found.vanished.sort();
-        Ok(Some(found))
+        changes.vanished = left.into_values().flatten().collect();
+        changes.changed.sort_by(|a, b| a.name.cmp(&b.name));
+        changes.appeared.sort();
+        changes.vanished.sort();
+        Ok(Some(changes))
     }
 
     /// Writes the text report.
     pub fn write_text(&self, terminal: &mut TextOutput<'_>) -> Result<()> {
-        let shown = |value: &Option<Value>| match value {
-            Some(value) => visible::cut(&value.to_string(), SHOWN).into_owned(),
+        let short_value = |value: &Option<Value>| match value {
+            Some(value) => visible::cut(&value.to_string(), MAX_PRINTED_BYTES).into_owned(),
             None => "(none)".into(),
         };
         if !self.changed.is_empty() {
@@ -704,7 +704,10 @@ impl Objects {
         for changed in self.changed.iter().take(MAX_LISTED) {
             terminal.line(&format!("  {}", changed.name.text()))?;
             for difference in &changed.differences {
-                let (before, after) = (shown(&difference.before), shown(&difference.after));
+                let (before, after) = (
+                    short_value(&difference.before),
+                    short_value(&difference.after),
+                );
                 terminal.line(&format!("    {}: {before} -> {after}", difference.path))?;
             }
             if changed.more > 0 {
@@ -781,8 +784,11 @@ fn compare(
 
 fn cut(value: &Value) -> Value {
     match value.to_string() {
-        text if text.len() <= VALUE => value.clone(),
-        text => json!(visible::cut(value.as_str().unwrap_or(&text), VALUE)),
+        text if text.len() <= MAX_VALUE_BYTES => value.clone(),
+        text => json!(visible::cut(
+            value.as_str().unwrap_or(&text),
+            MAX_VALUE_BYTES
+        )),
     }
 }
 

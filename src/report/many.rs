@@ -74,30 +74,16 @@ impl ArchiveColumn {
         }
         let mut plugins = BTreeMap::new();
         for plugin in &report.plugins {
-            let image = layout::DEFINITIONS.iter().find_map(|name| {
-                let path = format!("{}/{name}", layout::plugin(plugin.name));
-                let definition: Value = report.opened.files.json(&path).ok()?;
-                Some(
-                    definition
-                        .pointer("/Definition/spec/image")?
-                        .as_str()?
-                        .to_owned(),
-                )
-            });
-            versions.extend(image.map(|image| (format!("image of {}", plugin.name), image)));
-            let [passed, failed, flaky, skipped] =
-                [PASSED, FAILED, FLAKY, SKIPPED].map(|column| plugin.counts.of(column));
-            let (status, duration) = (
-                plugin.status.clone(),
-                plugin.duration.map(|span| span.seconds()),
-            );
+            if let Some(image) = image_of(report, plugin.name) {
+                versions.insert(format!("image of {}", plugin.name), image);
+            }
             let cell = PluginCell {
-                status,
-                passed,
-                failed,
-                flaky,
-                skipped,
-                duration,
+                status: plugin.status.clone(),
+                passed: plugin.counts.of(PASSED),
+                failed: plugin.counts.of(FAILED),
+                flaky: plugin.counts.of(FLAKY),
+                skipped: plugin.counts.of(SKIPPED),
+                duration: plugin.duration.map(|span| span.seconds()),
             };
             plugins.insert(plugin.name.to_owned(), cell);
         }
@@ -111,6 +97,22 @@ impl ArchiveColumn {
             error: None,
         }
     }
+}
+
+/// The image of a plugin according to its definition.
+fn image_of(report: &Report<'_>, plugin: &str) -> Option<String> {
+    for name in layout::DEFINITIONS {
+        let path = format!("{}/{name}", layout::plugin(plugin));
+        let Ok(definition) = report.opened.files.json::<Value>(&path) else {
+            continue;
+        };
+        if let Some(image) = definition.pointer("/Definition/spec/image")
+            && let Some(image) = image.as_str()
+        {
+            return Some(image.to_owned());
+        }
+    }
+    None
 }
 
 impl PluginCell {
@@ -139,10 +141,10 @@ pub(super) struct List {
 }
 
 impl List {
-    fn new(title: impl Into<String>, lines: impl Iterator<Item = String>) -> Self {
+    fn new(title: impl Into<String>, lines: Vec<String>) -> Self {
         Self {
             title: title.into(),
-            lines: lines.collect(),
+            lines,
         }
     }
 }
@@ -165,12 +167,8 @@ impl Many {
         let at = self.columns.len();
         report.explain()?;
         for cause in report.causes.iter().chain(&report.unknown_causes) {
-            *self
-                .causes
-                .entry(cause.headline().0)
-                .or_default()
-                .entry(at)
-                .or_default() += cause.count;
+            let counts = self.causes.entry(cause.headline().0).or_default();
+            *counts.entry(at).or_default() += cause.count;
         }
         let mut column = ArchiveColumn::of(report);
         column.versions.extend(report.opened.facts.common());
@@ -184,10 +182,8 @@ impl Many {
                     let node = case.node.unwrap_or_default().to_owned();
                     let key = (plugin.name.to_owned(), node, case.name.to_owned());
                     if self.failed.len() < MAX_REMEMBERED || self.failed.contains_key(&key) {
-                        self.failed
-                            .entry(key)
-                            .or_default()
-                            .insert(at, case.status.to_owned());
+                        let statuses = self.failed.entry(key).or_default();
+                        statuses.insert(at, case.status.to_owned());
                     }
                 }
                 Ok(())
@@ -243,100 +239,122 @@ impl Many {
         of: impl Fn(&ArchiveColumn) -> &BTreeMap<String, V>,
         text: impl Fn(&V) -> String,
     ) -> Vec<Vec<String>> {
-        let names: BTreeSet<_> = self
-            .columns
-            .iter()
-            .flat_map(|column| of(column).keys())
-            .collect();
-        let row = |name: &String| {
-            let values = self.columns.iter().map(|column| of(column).get(name));
-            let cells = values.map(|value| value.map_or_else(|| "-".to_owned(), &text));
-            iter::once(name.clone()).chain(cells).collect()
-        };
-        names.into_iter().map(row).collect()
+        let mut names = BTreeSet::new();
+        for column in &self.columns {
+            names.extend(of(column).keys());
+        }
+        let mut rows = Vec::new();
+        for name in names {
+            let mut row = vec![name.clone()];
+            for column in &self.columns {
+                row.push(match of(column).get(name) {
+                    Some(value) => text(value),
+                    None => "-".to_owned(),
+                });
+            }
+            rows.push(row);
+        }
+        rows
     }
 
     /// The verdicts on the archives and on each plugin.
     fn outcomes(&self) -> Vec<Vec<String>> {
-        let verdicts = self.columns.iter().map(|column| column.status.word());
-        let all = iter::once("all")
-            .chain(verdicts)
-            .map(str::to_owned)
-            .collect();
-        iter::once(all)
-            .chain(self.rows(|column| &column.plugins, PluginCell::word))
-            .collect()
+        let mut all = vec!["all".to_owned()];
+        for column in &self.columns {
+            all.push(column.status.word().to_owned());
+        }
+        let mut rows = vec![all];
+        rows.extend(self.rows(|column| &column.plugins, PluginCell::word));
+        rows
     }
 
     /// The versions and facts that differ.
     fn differing(&self) -> Vec<Vec<String>> {
         let mut rows = self.rows(|column| &column.versions, String::clone);
         rows.retain(|row| {
-            row[1..]
-                .iter()
-                .zip(&self.columns)
-                .filter(|(_, column)| column.error.is_none())
-                .map(|(cell, _)| cell)
-                .collect::<BTreeSet<_>>()
-                .len()
-                > 1
+            let cells = row[1..].iter().zip(&self.columns);
+            // A cluster without an archive differs from nothing.
+            let read = cells.filter(|(_, column)| column.error.is_none());
+            let values: BTreeSet<&String> = read.map(|(cell, _)| cell).collect();
+            values.len() > 1
         });
         rows
     }
 
     /// A row for each cluster, below a head: its name, its verdict, its plugins, and what differs.
     pub(super) fn matrix(&self) -> Vec<Vec<String>> {
-        let rows = [self.outcomes(), self.differing()].concat();
-        let labels = self.columns.iter().map(|column| &*column.archive);
-        iter::once("CLUSTER")
-            .chain(labels)
-            .enumerate()
-            .map(|(at, label)| {
-                iter::once(label.to_owned())
-                    .chain(rows.iter().map(|row| row[at].clone()))
-                    .collect()
-            })
-            .collect()
+        // The rows of archives become columns.
+        let columns = [self.outcomes(), self.differing()].concat();
+        let mut labels = vec!["CLUSTER"];
+        labels.extend(self.columns.iter().map(|column| &*column.archive));
+        let mut rows = Vec::new();
+        for (at, label) in labels.into_iter().enumerate() {
+            let mut row = vec![label.to_owned()];
+            row.extend(columns.iter().map(|column| column[at].clone()));
+            rows.push(row);
+        }
+        rows
     }
 
     /// Archives that are missing, causes, failed tests, and what became worse.
     pub(super) fn lists(&self) -> [List; 4] {
-        let missing = self
-            .columns
-            .iter()
-            .filter_map(|column| Some(format!("{}: {}", column.archive, column.error.as_ref()?)));
-        let mut causes: Vec<_> = self.causes.iter().collect();
-        causes.sort_by_key(|(_, counts)| Reverse(counts.len()));
-        let causes = causes.into_iter().map(|(cause, counts)| {
-            let archives = counts.keys().copied().collect();
-            self.marked(&archives, cause)
-        });
-        let failed = self.failed_tests();
-        let failed = failed
-            .iter()
-            .map(|(place, archives)| self.marked(archives, &test(place)));
-        let mut worse = TestPlaces::<usize>::default();
-        for (since, (plugin, node, name)) in self.worse() {
-            let variant = since as u64;
-            worse.add((plugin, name, variant), node_of(node), || since);
-        }
-        let worse = worse.into_list();
-        let worse = worse.iter().map(|(place, since)| {
-            let started = self.columns[*since].started.as_deref();
-            let started = started.unwrap_or("unknown start");
-            format!("since {}  ({started})  {}", since + 1, test(place))
-        });
         let legend = if self.clusters {
             ""
         } else {
             " (x), by number of the archive"
         };
         [
-            List::new("Without an archive", missing),
-            List::new(format!("Causes{legend}"), causes),
-            List::new(format!("Failed anywhere{legend}"), failed),
-            List::new("Became worse, and fails since", worse),
+            List::new("Without an archive", self.missing_lines()),
+            List::new(format!("Causes{legend}"), self.cause_lines()),
+            List::new(format!("Failed anywhere{legend}"), self.failed_lines()),
+            List::new("Became worse, and fails since", self.worse_lines()),
         ]
+    }
+
+    fn missing_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for column in &self.columns {
+            if let Some(error) = &column.error {
+                lines.push(format!("{}: {error}", column.archive));
+            }
+        }
+        lines
+    }
+
+    fn cause_lines(&self) -> Vec<String> {
+        let mut causes: Vec<_> = self.causes.iter().collect();
+        causes.sort_by_key(|(_, counts)| Reverse(counts.len()));
+        let mut lines = Vec::new();
+        for (cause, counts) in causes {
+            let archives = counts.keys().copied().collect();
+            lines.push(self.marked(&archives, cause));
+        }
+        lines
+    }
+
+    fn failed_lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (place, archives) in self.failed_tests() {
+            lines.push(self.marked(&archives, &test(&place)));
+        }
+        lines
+    }
+
+    fn worse_lines(&self) -> Vec<String> {
+        let mut places = TestPlaces::<usize>::default();
+        for (since, (plugin, node, name)) in self.worse() {
+            // Nodes on which a test fails since different archives have a line each.
+            let variant = since as u64;
+            places.add((plugin, name, variant), node_of(node), || since);
+        }
+        let mut lines = Vec::new();
+        for (place, since) in places.into_list() {
+            let started = self.columns[since].started.as_deref();
+            let started = started.unwrap_or("unknown start");
+            let test = test(&place);
+            lines.push(format!("since {}  ({started})  {test}", since + 1));
+        }
+        lines
     }
 
     /// A line of a list, with the archives that it applies to.
@@ -356,20 +374,21 @@ impl Many {
     /// The tests that fail in the newest archive but not in the oldest, and the archive since which
     /// they fail without a break, latest first; none unless the archives are in order of time.
     fn worse(&self) -> Vec<(usize, &(String, String, String))> {
-        let last = self.columns.len().saturating_sub(1);
-        let in_order = self.columns.is_sorted_by_key(|column| &column.started);
-        let mut worse: Vec<_> = self
-            .failed
-            .iter()
-            .filter(|_| in_order && !self.clusters)
-            .filter_map(|(key, statuses)| {
-                let since = (0..=last)
-                    .rev()
-                    .take_while(|at| statuses.contains_key(at))
-                    .last()?;
-                (since > 0).then_some((since, key))
-            })
-            .collect();
+        let mut worse = Vec::new();
+        let is_in_order = self.columns.is_sorted_by_key(|column| &column.started);
+        if !is_in_order || self.clusters {
+            return worse;
+        }
+        for (key, statuses) in &self.failed {
+            let latest_first = (0..self.columns.len()).rev();
+            let failing = latest_first.take_while(|at| statuses.contains_key(at));
+            // A test that has always failed did not become worse.
+            if let Some(since) = failing.last()
+                && since > 0
+            {
+                worse.push((since, key));
+            }
+        }
         worse.sort_by_key(|(since, _)| Reverse(*since));
         worse
     }
@@ -380,11 +399,12 @@ impl Many {
             terminal.table(self.matrix(), usize::MAX, &[])?;
         } else {
             for (at, column) in self.columns.iter().enumerate() {
-                let took = column
-                    .duration
-                    .map(|seconds| format!(", {}", spoken(seconds)));
+                let archive = &column.archive;
                 let started = column.started.as_deref().unwrap_or("unknown start");
-                let (took, archive) = (took.unwrap_or_default(), &column.archive);
+                let took = match column.duration {
+                    Some(seconds) => format!(", {}", spoken(seconds)),
+                    None => String::new(),
+                };
                 terminal.painted("", &format!("{:>3}  {archive}  ({started}{took})", at + 1))?;
             }
             for (title, rows) in [("PLUGIN", self.outcomes()), ("VERSION", self.differing())] {
@@ -408,16 +428,12 @@ impl Many {
 
     /// The headline of several clusters.
     pub(super) fn headline(&self) -> String {
-        let failed = self
-            .columns
-            .iter()
+        let columns = self.columns.iter();
+        let failed = columns
+            .clone()
             .filter(|column| column.status == Outcome::Failed)
             .count();
-        let missing = self
-            .columns
-            .iter()
-            .filter(|column| column.error.is_some())
-            .count();
+        let missing = columns.filter(|column| column.error.is_some()).count();
         let all = words::count(self.columns.len() as u64, "cluster");
         format!("{all}: {failed} failed, {missing} without an archive")
     }
@@ -456,17 +472,15 @@ impl Many {
             "The archive, its verdict, and versions.",
             infos,
         );
-        let own = |column| {
-            (self.columns.len() > 1)
-                .then(|| archive(column))
-                .into_iter()
-                .collect::<Vec<_>>()
+        let archive_label = |column| match self.columns.len() {
+            0 | 1 => Vec::new(),
+            _ => vec![archive(column)],
         };
         let mut of_runs = |name, help, value: &dyn Fn(&ArchiveColumn) -> Option<f64>| {
             let samples = self
                 .columns
                 .iter()
-                .filter_map(|column| Some((own(column), value(column)?)));
+                .filter_map(|column| Some((archive_label(column), value(column)?)));
             metrics.gauge(name, help, samples);
         };
         of_runs(
@@ -488,7 +502,9 @@ impl Many {
             &|column| Some(passed(column.status.word())),
         );
         let plugins = self.columns.iter().flat_map(|column| {
-            let label = move |name: &String| [own(column), vec![("plugin", name.clone())]].concat();
+            let label = move |name: &String| {
+                [archive_label(column), vec![("plugin", name.clone())]].concat()
+            };
             column
                 .plugins
                 .iter()

@@ -98,8 +98,8 @@ const MAX_FAILURES_BYTES: usize = 64 << 10;
 pub fn interrupted(archive: &str) -> Result<Interrupted> {
     let mut failed = BTreeSet::new();
     let files = ArchiveSource::open(archive)?.extract(|_, name, _, _| {
-        let found = layout::delivered(name).filter(|found| !found.is_result);
-        failed.extend(found.map(|found| found.plugin.to_owned()));
+        let delivered = layout::delivered(name).filter(|delivered| !delivered.is_result);
+        failed.extend(delivered.map(|delivered| delivered.plugin.to_owned()));
         Ok(PassAction::keep_if(
             name == layout::CONFIG
                 || layout::is_definition(name)
@@ -112,10 +112,10 @@ pub fn interrupted(archive: &str) -> Result<Interrupted> {
     for name in files.folders(layout::PLUGINS) {
         let definition = layout::definition(&name);
         let definition: Value = files.json(&definition)?;
-        let whole = definition
+        let results_plugin = definition
             .pointer("/Definition/sonobuoy-config/part-of")
             .and_then(Value::as_str);
-        if whole.unwrap_or(&name) != E2E || layout::is_attempt(&name, E2E) {
+        if results_plugin.unwrap_or(&name) != E2E || layout::is_attempt(&name, E2E) {
             continue;
         }
         let variables = definition
@@ -130,8 +130,8 @@ pub fn interrupted(archive: &str) -> Result<Interrupted> {
         focuses.push(env(FOCUS).unwrap_or_default());
         skip = env(SKIP).unwrap_or(skip);
         is_whole &= !failed.contains(&name);
-        let told = files.small(&layout::ran(&name))?.unwrap_or_default();
-        ran.extend(String::from_utf8_lossy(&told).lines().filter_map(|line| {
+        let list = files.small(&layout::ran(&name))?.unwrap_or_default();
+        ran.extend(String::from_utf8_lossy(&list).lines().filter_map(|line| {
             let why = if line.starts_with(layout::FAILED_TEST) {
                 FAILED
             } else {
@@ -182,14 +182,14 @@ fn outcome(item: &Item, room: &mut usize) -> Option<(String, String)> {
     }
     let mut why = String::new();
     if is_failure(&item.status) {
-        let told = item
+        let text = item
             .details
             .get(FAILURE)
             .and_then(Value::as_str)
             .unwrap_or(FAILED);
-        let told = head(told, MAX_FAILURE_BYTES.min(*room));
-        *room -= told.len();
-        why = if told.trim().is_empty() { FAILED } else { told }.to_owned();
+        let text = head(text, MAX_FAILURE_BYTES.min(*room));
+        *room -= text.len();
+        why = if text.trim().is_empty() { FAILED } else { text }.to_owned();
     }
     Some((name.to_owned(), why))
 }

@@ -400,13 +400,13 @@ impl<'a> PluginReport<'a> {
         let mut counts = Counts::default();
         let mut nodes = Vec::<NodeReport>::new();
         // The index of each node.
-        let mut known = HashMap::new();
+        let mut node_indexes = HashMap::new();
         for suite in &suites {
             counts.add_all(&suite.counts);
             if suite.name.is_empty() {
                 continue;
             }
-            let at = *known.entry(&*suite.name).or_insert(nodes.len());
+            let at = *node_indexes.entry(&*suite.name).or_insert(nodes.len());
             let Some(node) = nodes.get_mut(at) else {
                 nodes.push(suite.clone());
                 continue;
@@ -419,7 +419,10 @@ impl<'a> PluginReport<'a> {
             node.likeness = node.likeness.rotate_left(1) ^ suite.likeness;
         }
         for arrival in &arrivals {
-            if let Some(node) = known.get(&*arrival.node).and_then(|at| nodes.get_mut(*at)) {
+            if let Some(node) = node_indexes
+                .get(&*arrival.node)
+                .and_then(|at| nodes.get_mut(*at))
+            {
                 node.duration = Period::around(node.duration.into_iter().chain(arrival.span()));
             }
         }
@@ -677,7 +680,7 @@ impl Cases<'_> {
         if !self.readable {
             return Ok(());
         }
-        let found = items(self.archive.tree(self.plugin)?, self.node, |above, item| {
+        let is_readable = items(self.archive.tree(self.plugin)?, self.node, |above, item| {
             let around = above.iter().chain([&item]);
             let file = around
                 .clone()
@@ -688,7 +691,7 @@ impl Cases<'_> {
             let node_item = around.clone().find(is_node);
             let from_file = file.and_then(|file| {
                 let (plugin, file) = layout::deliverer(self.plugin, file);
-                self.archive.survey.told(plugin, file, &item.name)
+                self.archive.survey.details_of(plugin, file, &item.name)
             });
             visit(&Case {
                 name: &item.name,
@@ -709,7 +712,7 @@ impl Cases<'_> {
                 from_file,
             })
         })?;
-        ensure!(found, missing(self.node));
+        ensure!(is_readable, missing(self.node));
         Ok(())
     }
 }

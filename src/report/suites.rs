@@ -9,37 +9,15 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::diff::{ChangeKind, Diff, TestChange};
+use super::junit::{HEAD, element, tag};
 use super::many::Many;
 use super::run::{Case, Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
 use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
-use base::xml::escape;
 use model::item::{
     ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
 };
-
-const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
-
-/// The start of an element, without its end; attributes without a value are omitted.
-fn tag(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
-    let known = attributes
-        .iter()
-        .filter_map(|(key, value)| Some((key, (*value)?)));
-    // Line ends in attributes are encoded, so that readers preserve them.
-    known.fold(format!("<{name}"), |tag, (key, value)| {
-        format!("{tag} {key}=\"{}\"", escape(value, true))
-    })
-}
-
-/// An element of a test.
-fn element(name: &str, kind: Option<&str>, message: Option<&str>, text: Option<&str>) -> String {
-    let open = tag(name, &[("type", kind), ("message", message)]);
-    match text {
-        Some(text) => format!("{open}>{}</{name}>", escape(text, false)),
-        None => open + "/>",
-    }
-}
 
 fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -> String {
     // Without rounding noise.
@@ -99,9 +77,14 @@ pub fn write(report: &Report<'_>, out: &mut dyn Write) -> Result<()> {
     )?;
     if let Some(why) = &report.why {
         // CI systems show nothing except tests.
-        let told = why.sentences();
-        let message = told.first().map(String::as_str).unwrap_or_default();
-        let error = element("error", Some("run"), Some(message), Some(&told.join("\n")));
+        let sentences = why.sentences();
+        let message = sentences.first().map(String::as_str).unwrap_or_default();
+        let error = element(
+            "error",
+            Some("run"),
+            Some(message),
+            Some(&sentences.join("\n")),
+        );
         broken_suite("sonobuoy", "the run brings results", &error, out)?;
     }
     for plugin in &report.plugins {

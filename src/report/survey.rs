@@ -168,7 +168,7 @@ impl Survey {
     }
 
     /// The data of a test's file about it.
-    pub fn told(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
+    pub fn details_of(&self, plugin: &str, file: &str, test: &str) -> Option<&JunitDetails> {
         self.tests.get(&base::digest(&(plugin, file, test)))
     }
 }
@@ -265,11 +265,11 @@ pub(super) fn times(files: &ExtractedFiles) -> (Vec<Arrival>, Option<(String, St
 
 /// The first and the last of some timestamps; of equal ones, the first spelling.
 fn bounds<'t>(moments: impl Iterator<Item = &'t str>) -> Option<(String, String)> {
-    let known: Vec<_> = moments
+    let times: Vec<_> = moments
         .filter_map(|text| Some((parse_rfc3339(text)?, text)))
         .collect();
-    let first = known.iter().min_by_key(|(time, _)| *time)?;
-    let last = known.iter().rev().max_by_key(|(time, _)| *time)?;
+    let first = times.iter().min_by_key(|(time, _)| *time)?;
+    let last = times.iter().rev().max_by_key(|(time, _)| *time)?;
     Some((first.1.to_owned(), last.1.to_owned()))
 }
 

@@ -95,7 +95,7 @@ impl View<'_> {
     fn summary(self, tree: impl Read, out: &mut dyn Write) -> Result<bool> {
         let (mut root, mut counts) = (None, BTreeMap::<String, u64>::new());
         let (mut failures, mut flaky) = (Vec::new(), Vec::new());
-        let found = items(tree, self.node, |above, item| {
+        let has_items = items(tree, self.node, |above, item| {
             let top = above.first().unwrap_or(&item);
             root.get_or_insert_with(|| (top.name.clone(), top.status.clone()));
             match item.status.as_str() {
@@ -107,7 +107,7 @@ impl View<'_> {
             Ok(())
         })?;
         let Some((name, status)) = root else {
-            return Ok(found);
+            return Ok(has_items);
         };
         let total: u64 = counts.values().sum();
         let mut count = |status: &str| counts.remove(status).unwrap_or_default();
@@ -138,7 +138,7 @@ impl View<'_> {
                 writeln!(out, "{}", line(name.strip_prefix("[It]").unwrap_or(&name)))?;
             }
         }
-        Ok(found)
+        Ok(has_items)
     }
 
     /// Writes each item without children as JSON, or its file.

@@ -13,10 +13,10 @@ pub(crate) fn named<N: Borrow<str>>(names: &[N], all: u64) -> String {
     let mut sorted: Vec<&str> = names.iter().map(Borrow::borrow).collect();
     sorted.sort_by_cached_key(|name| natural(name));
     sorted.truncate(MAX_NAMED);
-    let shown = sorted.join(", ");
+    let list = sorted.join(", ");
     match all.saturating_sub(sorted.len() as u64) {
-        0 => shown,
-        more => format!("{shown} and {} more", number(more)),
+        0 => list,
+        more => format!("{list} and {} more", number(more)),
     }
 }
 
@@ -52,8 +52,8 @@ pub(crate) fn minute(moment: &str) -> String {
 
 /// Formats a duration: `0.4 s`, `12 s`, `3 min 5 s`, `1 h 2 min`, `3 d 4 h`.
 pub(crate) fn spoken(seconds: f64) -> String {
-    let whole = seconds.round() as u64;
-    match (whole / 3600, whole / 60 % 60, whole % 60) {
+    let rounded = seconds.round() as u64;
+    match (rounded / 3600, rounded / 60 % 60, rounded % 60) {
         (0, 0, _) if seconds < 0.000_5 => "0 s".into(),
         (0, 0, _) if seconds < 0.1 => format!("{:.0} ms", seconds * 1e3),
         (0, 0, _) if seconds < 9.95 => format!("{seconds:.1} s"),

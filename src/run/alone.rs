@@ -95,7 +95,7 @@ pub fn serve_certifying(
     stop: &Stop,
 ) -> anyhow::Result<()> {
     let aggregator = open(run_dir, &[plugin], nodes)?;
-    let aggregator = aggregator.certifies(Box::new(Told {
+    let aggregator = aggregator.with_certifier(Box::new(Told {
         plugin: plugin.to_owned(),
         node_of,
     }));

@@ -81,9 +81,9 @@ impl TreeDigest {
         // The two's complement.
         entry.iter_mut().for_each(|byte| *byte = !*byte);
         self.add(entry);
-        let mut one = [0; SUM_BYTES];
-        one[SUM_BYTES - 1] = 1;
-        self.add(one);
+        let mut unit = [0; SUM_BYTES];
+        unit[SUM_BYTES - 1] = 1;
+        self.add(unit);
     }
 
     pub(super) fn add_folder(&mut self, path: &Path) {

@@ -285,10 +285,12 @@ impl Destination<'_> {
             return absent();
         };
         let path = self.into.join(target);
-        let metadata = crate::found(path.symlink_metadata()).map_err(output_error(&path));
+        let metadata = crate::if_exists(path.symlink_metadata()).map_err(output_error(&path));
         let Ok(Some(metadata)) = metadata else {
             return absent();
         };
+        // Also by another spelling, where the file system ignores case: writing the file would
+        // empty it before it is read.
         let is_itself = || path.canonicalize().ok() == self.into.join(name).canonicalize().ok();
         if !metadata.is_file() || is_itself() {
             return absent();
@@ -306,6 +308,7 @@ impl Destination<'_> {
             }
             missing.push(folder);
         }
+        // From the outermost inwards.
         for folder in missing.into_iter().rev() {
             self.count()?;
             self.claim(0)?;
@@ -324,7 +327,7 @@ impl Destination<'_> {
 
     /// Whether a folder exists, as all parents of `into` do.
     fn is_made(&self, folder: &Path) -> Result<bool, Error> {
-        let metadata = crate::found(folder.symlink_metadata()).map_err(output_error(folder))?;
+        let metadata = crate::if_exists(folder.symlink_metadata()).map_err(output_error(folder))?;
         Ok(metadata.is_some() || folder == self.into)
     }
 

@@ -186,7 +186,7 @@ impl Folder {
     #[cfg(windows)]
     pub fn entry(&self, name: &OsStr) -> io::Result<Option<Entry>> {
         let path = self.0.join(name);
-        let Some(metadata) = crate::found(path.symlink_metadata())? else {
+        let Some(metadata) = crate::if_exists(path.symlink_metadata())? else {
             return Ok(None);
         };
         Ok(Some(if metadata.is_symlink() {

@@ -47,12 +47,12 @@ pub enum Writer {
 
 /// Passes the tree in the first document of `input` to `visit`.
 pub fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> Result<()> {
-    let taken = Rc::new(Cell::new(0));
+    let bytes_read = Rc::new(Cell::new(0));
     let mut input = io::BufReader::with_capacity(
         32 << 10,
         Metered {
             input,
-            taken: taken.clone(),
+            bytes_read: bytes_read.clone(),
         },
     );
     let input: Box<dyn BufRead> = match *input.fill_buf()? {
@@ -66,7 +66,7 @@ pub fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> Result<(
     let mut input = input.chain(&b"\n"[..]);
     let mut reader = Reader {
         source: yaml::Events::new(),
-        taken,
+        bytes_read,
         writer,
     };
     reader.source.set_input(&mut input);
@@ -88,19 +88,19 @@ pub fn read(input: impl Read, writer: Writer, visit: &mut Visit<'_>) -> Result<(
 pub struct Metered<R> {
     pub input: R,
     /// Bytes since the reader last set it to 0.
-    pub taken: Rc<Cell<u64>>,
+    pub bytes_read: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Metered<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.taken.get() > ITEM_LIMIT {
+        if self.bytes_read.get() > ITEM_LIMIT {
             return Err(io::Error::other(format!(
                 "one item has more than {} MiB of text",
                 ITEM_LIMIT >> 20
             )));
         }
         let count = self.input.read(buffer)?;
-        self.taken.set(self.taken.get() + count as u64);
+        self.bytes_read.set(self.bytes_read.get() + count as u64);
         Ok(count)
     }
 }
@@ -154,7 +154,7 @@ impl Children<'_, '_> {
 
 struct Reader<'i> {
     source: yaml::Events<'i>,
-    taken: Rc<Cell<u64>>,
+    bytes_read: Rc<Cell<u64>>,
     writer: Writer,
 }
 
@@ -170,7 +170,7 @@ impl Reader<'_> {
             released: false,
         };
         loop {
-            self.taken.set(0);
+            self.bytes_read.set(0);
             let Some(key) = self.key()? else {
                 return all.finish();
             };

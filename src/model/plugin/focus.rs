@@ -70,37 +70,33 @@ pub fn split(definition: &Definition, names: &[String], parts: usize) -> Result<
         "plugin `{name}`: none of its tests can run beside others, so there is nothing to split"
     );
     let parts = parts.min(together.len());
-    let share = |part| {
-        (
-            part + 1,
-            together
-                .iter()
-                .copied()
-                .skip(part)
-                .step_by(parts)
-                .collect::<Vec<_>>(),
-        )
-    };
-    let all = (0..parts)
-        .map(share)
-        .chain((!alone.is_empty()).then_some((0, alone)));
-    all.map(|(number, tests)| {
-        let (own, is_alone) = (layout::part(name, number), number == 0);
-        let count = tests.len();
-        let mut part = only(definition, tests, is_alone).with_context(|| {
+    let mut all: Vec<(usize, Vec<&str>)> = Vec::new();
+    for part in 0..parts {
+        // Neighbours in the list are often alike, and go to different parts.
+        let share = together.iter().copied().skip(part).step_by(parts);
+        all.push((part + 1, share.collect()));
+    }
+    if !alone.is_empty() {
+        all.push((0, alone));
+    }
+    all.into_iter()
+        .map(|(number, tests)| {
+            let (own, is_alone) = (layout::part(name, number), number == 0);
+            let count = tests.len();
+            let mut part = only(definition, tests, is_alone).with_context(|| {
             format!(
                 "plugin `{name}`: {count} tests are too many for one part; choose fewer tests, or \
                  more parts"
             )
         })?;
-        if own != name {
-            part.config.part_of = Some(name.to_owned());
-        }
-        part.config.order += i64::from(is_alone);
-        part.config.plugin_name = own;
-        Ok(part)
-    })
-    .collect()
+            if own != name {
+                part.config.part_of = Some(name.to_owned());
+            }
+            part.config.order += i64::from(is_alone);
+            part.config.plugin_name = own;
+            Ok(part)
+        })
+        .collect()
 }
 
 /// Which e2e tests run, and how.

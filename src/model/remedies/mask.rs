@@ -45,33 +45,38 @@ pub(super) fn mask(line: &str, nodes: &HashSet<String>) -> String {
         .split(blank)
         .filter(|word| !word.is_empty())
         .joined(" ");
-    let mask = |found: &Captures<'_>| {
-        let get = |name| found.name(name).map(|part| part.as_str());
-        if let Some(name) = ["time", "id", "hash"]
-            .into_iter()
-            .find(|name| get(name).is_some())
-        {
+    let masked = TOKENS.replace_all(&line, |token: &Captures<'_>| mask_token(token, nodes));
+    masked.into_owned()
+}
+
+fn mask_token(token: &Captures<'_>, nodes: &HashSet<String>) -> String {
+    let group = |name| token.name(name).map(|part| part.as_str());
+    for name in ["time", "id", "hash"] {
+        if group(name).is_some() {
             return format!("<{name}>");
         }
-        let Some(host) = get("ip").or_else(|| get("word")) else {
-            return found[0].to_owned();
-        };
-        let masked_host = match host {
-            _ if nodes.contains(host) => "<node>".to_owned(),
-            _ if get("ip").is_some() => "<ip>".to_owned(),
-            _ => word(host),
-        };
-        let has_port = matches!(&*masked_host, "<node>" | "<ip>")
-            || host == "localhost"
-            || host.contains('.') && !frame(host);
-        let port = get("port").map_or_else(String::new, |port| match port.parse::<u32>() {
-            _ if !has_port => ":<n>".to_owned(),
+    }
+    let Some(host) = group("ip").or_else(|| group("word")) else {
+        return token[0].to_owned();
+    };
+    let masked_host = match host {
+        _ if nodes.contains(host) => "<node>".to_owned(),
+        _ if group("ip").is_some() => "<ip>".to_owned(),
+        _ => word(host),
+    };
+    // After a name that is no host, such as that of a file, stands the number of a line.
+    let has_port = matches!(&*masked_host, "<node>" | "<ip>")
+        || host == "localhost"
+        || host.contains('.') && !frame(host);
+    let port = match group("port") {
+        None => String::new(),
+        Some(_) if !has_port => ":<n>".to_owned(),
+        Some(port) => match port.parse::<u32>() {
             Ok(number) if number < EPHEMERAL => format!(":{port}"),
             _ => ":<port>".to_owned(),
-        });
-        format!("{masked_host}{}{port}", get("close").unwrap_or_default())
+        },
     };
-    TOKENS.replace_all(&line, mask).into_owned()
+    format!("{masked_host}{}{port}", group("close").unwrap_or_default())
 }
 
 /// Masks a duration, a number, or the numbers and random suffixes of a name.

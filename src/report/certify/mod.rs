@@ -427,7 +427,7 @@ fn fill(candidate: &Candidate, product: &Product, making: &Path) -> Result<()> {
 
 /// Fails if `into` has content that would be overwritten.
 pub fn check(into: &Path) -> Result<()> {
-    let first = base::found(fs::read_dir(into))
+    let first = base::if_exists(fs::read_dir(into))
         .at("cannot use", into)?
         .and_then(|mut entries| entries.next());
     ensure!(
@@ -499,26 +499,26 @@ impl Product {
                     mistake(name, &said).map_or(Ok(()), |why| Err(value.position.error(why)))
                 })
             } else {
-                let known = KEYS.map(|(key, _)| key).join(", ");
+                let keys = KEYS.map(|(key, _)| key).join(", ");
                 Err(key
                     .position
-                    .error(format!("`{name}` is unknown; use {known}")))
+                    .error(format!("`{name}` is unknown; use {keys}")))
             };
             wrong.extend(checked.err().map(|error| error.to_string()));
         }
-        let said = |key: &str| {
+        let text_of = |key: &str| {
             node.get(key)
                 .map(|value| scalar(key, value).unwrap_or_else(|_| key.to_owned()))
         };
         let missing = KEYS
             .iter()
-            .filter(|(key, required)| *required && said(key).is_none_or(|text| text.is_empty()));
+            .filter(|(key, required)| *required && text_of(key).is_none_or(|text| text.is_empty()));
         wrong.extend(missing.map(|(key, _)| format!("`{key}` is missing or empty")));
         if !wrong.is_empty() {
             return Err(wrong);
         }
         Ok(Self {
-            name: said("name").unwrap_or_default(),
+            name: text_of("name").unwrap_or_default(),
             text,
         })
     }

@@ -94,6 +94,15 @@ impl FactColumn {
         cell
     }
 
+    /// The text of a cell, or the word for a missing value.
+    pub fn value_or_none<'a>(&'a self, cell: &'a FactCell) -> &'a str {
+        if cell.text.is_empty() {
+            self.none
+        } else {
+            &cell.text
+        }
+    }
+
     /// Whether its values should be the same on all nodes.
     pub(super) fn is_common(&self) -> bool {
         matches!(self.baseline, Baseline::Majority)
@@ -193,7 +202,7 @@ const fn same(title: &'static str, sentence: &'static str, value: Of) -> FactCol
 }
 
 /// A column that is shown and never marked.
-const fn shown(title: &'static str, value: Of) -> FactColumn {
+const fn unmarked(title: &'static str, value: Of) -> FactColumn {
     FactColumn {
         baseline: Baseline::Nothing,
         ..same(title, "", value)
@@ -255,10 +264,10 @@ const HOST: [FactColumn; 10] = [
         Number("/sonobuoy_clock_offset/seconds"),
     )
     .of("s"),
-    shown("Uptime", Number("/ansible_uptime_seconds")).of("s"),
+    unmarked("Uptime", Number("/ansible_uptime_seconds")).of("s"),
 ];
 
-const NETWORK: [FactColumn; 5] = [
+const NETWORK: [FactColumn; 8] = [
     FactColumn {
         none: "nothing",
         ..same(
@@ -298,6 +307,27 @@ const NETWORK: [FactColumn; 5] = [
         ),
     )
     .of("ms"),
+    same(
+        "Peers",
+        "have peers in reach:",
+        Derived(|facts| {
+            let number = |place: &str| facts.pointer(place)?.as_u64();
+            let (reached, all) = (number("/peers/reached")?, number("/peers/of")?);
+            Some(format!("{reached} of {all}").into())
+        }),
+    ),
+    number(
+        "Peer latency",
+        "are slow to reach a peer",
+        20.0,
+        Number("/peers/slowest_ms"),
+    )
+    .of("ms"),
+    same(
+        "Peer MTU",
+        "have a path to a peer with the MTU",
+        Text("/peers/path_mtu"),
+    ),
     number(
         "Clock",
         "have a clock that is off",
@@ -316,7 +346,7 @@ const LOGS: [FactColumn; 7] = [
             Derived(|facts| Some(failed(facts.get("trouble")?.as_object()?).into())),
         )
     },
-    shown("Entries", Number("/entries")),
+    unmarked("Entries", Number("/entries")),
     number(
         "Critical",
         "log many critical entries",
@@ -353,7 +383,7 @@ const LOGS: [FactColumn; 7] = [
             facts.get("entries").map(|_| (units as f64).into())
         }),
     ),
-    shown(
+    unmarked(
         "Most errors",
         Derived(|facts| {
             let (count, unit) = facts

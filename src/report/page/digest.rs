@@ -164,11 +164,11 @@ impl Pass {
                 list.rows - list.skipped_rows < max_rows
             };
             let mut id = is_listed.then(|| self.next_anchor(case));
-            let shown = self.add_failure(case, &mut id);
+            let form = self.add_failure(case, &mut id);
             slowest.add(case, id.as_deref());
-            if is_listed || shown == Shown::Chip {
+            if is_listed || form == Shown::Chip {
                 let is_long = plugin.total > MANY_ROWS;
-                list.add(case, id, shown == Shown::Card, is_long, &mut row_room);
+                list.add(case, id, form == Shown::Card, is_long, &mut row_room);
             }
             Ok(())
         })?;
@@ -500,8 +500,8 @@ fn headline(cause: &Cause) -> Html {
     };
     for part in cause.cause.split(['<', '…']) {
         let literal = part.split_once('>').map_or(part, |(_, literal)| literal);
-        let found = rest.split_once(literal).filter(|_| !literal.is_empty());
-        if let Some((before, after)) = found {
+        let parts = rest.split_once(literal).filter(|_| !literal.is_empty());
+        if let Some((before, after)) = parts {
             varying(&mut markup, before);
             html!(markup, text(literal));
             rest = after;

@@ -214,12 +214,12 @@ fn about_run(report: &Report<'_>) -> Html {
         ("Run", run.unwrap_or_default().to_owned()),
         ("Continues run", report.resumes.clone()),
     ];
-    let known = entries.iter().filter(|(_, value)| !value.is_empty());
+    let filled = entries.iter().filter(|(_, value)| !value.is_empty());
     let mut about = Html::default();
     html!(
         about,
         "<dl>",
-        each(known, |about, (term, value)| {
+        each(filled, |about, (term, value)| {
             let file = if ["Archive", "Run"].contains(term) {
                 " class=\"file\""
             } else {

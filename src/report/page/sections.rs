@@ -387,7 +387,7 @@ fn missing_rows(page: &mut Html, plugin: &PluginReport<'_>, list: &TestList) {
 
 /// The numbers of each status; custom ones by their own names.
 fn shares<'a>(plugin: &'a PluginReport<'_>) -> Vec<Share<'a>> {
-    let known = plugin
+    let standard = plugin
         .counts
         .shares()
         .filter(|(status, _)| *status != OTHER)
@@ -398,7 +398,7 @@ fn shares<'a>(plugin: &'a PluginReport<'_>) -> Vec<Share<'a>> {
         .iter()
         .map(|(status, count)| (status.as_str(), *count))
         .filter(|(status, _)| is_custom(status));
-    known.chain(custom).take(MAX_STATUSES).collect()
+    standard.chain(custom).take(MAX_STATUSES).collect()
 }
 
 /// Sentences about the nodes of a plugin that failed, are unknown, or passed with results unlike
@@ -567,15 +567,15 @@ fn fact_rows(page: &mut Html, table: &Table, nodes: &str) {
     for (node, cells) in table.sorted_rows() {
         html!(page, "\n<tr><th scope=\"row\">", text(node));
         for cell in cells {
-            let shown = if cell.text.is_empty() {
+            let value = if cell.text.is_empty() {
                 "–"
             } else {
                 &cell.text
             };
             if cell.odd {
-                html!(page, "<td><mark>", text(shown), "</mark>");
+                html!(page, "<td><mark>", text(value), "</mark>");
             } else {
-                html!(page, "<td>", text(shown));
+                html!(page, "<td>", text(value));
             }
         }
     }
@@ -635,17 +635,17 @@ pub(super) fn time(page: &mut Html, report: &Report<'_>, slowest: SlowTests) {
     let bars = bars(report);
     let slowest = slowest.into_slowest(SLOWEST);
     let run = report.duration.filter(|_| bars.len() >= MIN_BARS);
-    let whole = Period::around(bars.iter().map(|bar| bar.span).chain(run))
-        .filter(|whole| bars.len() >= MIN_BARS && whole.seconds() > 0.0);
-    if whole.is_none() && slowest.is_empty() {
+    let total = Period::around(bars.iter().map(|bar| bar.span).chain(run))
+        .filter(|total| bars.len() >= MIN_BARS && total.seconds() > 0.0);
+    if total.is_none() && slowest.is_empty() {
         return;
     }
     html!(
         page,
         "\n<section id=\"time\">\n<h2>Where the time went</h2>"
     );
-    if let Some(whole) = whole {
-        timeline(page, &bars, whole);
+    if let Some(total) = total {
+        timeline(page, &bars, total);
     }
     if let Some((_, longest)) = slowest.first() {
         let longest = longest.seconds.max(1e-9);

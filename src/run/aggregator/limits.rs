@@ -192,11 +192,11 @@ impl From<archive::Error> for Refusal {
     }
 }
 
-/// The bytes of `kept` for the progress of one of `results` of a plugin, where `plugins` have equal
+/// The bytes of `total` for the progress of one of `results` of a plugin, where `plugins` have equal
 /// parts.
-pub(super) fn progress_share(kept: u64, plugins: usize, results: usize) -> usize {
-    let kept = usize::try_from(kept).unwrap_or(usize::MAX);
-    (kept / plugins.max(1) / results.max(1)).clamp(MIN_PROGRESS_BYTES, MAX_PROGRESS_BYTES)
+pub(super) fn progress_share(total: u64, plugins: usize, results: usize) -> usize {
+    let total = usize::try_from(total).unwrap_or(usize::MAX);
+    (total / plugins.max(1) / results.max(1)).clamp(MIN_PROGRESS_BYTES, MAX_PROGRESS_BYTES)
 }
 
 #[cfg(test)]

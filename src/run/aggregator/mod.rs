@@ -43,7 +43,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_ADDRESSES: usize = 10;
 const MAX_ADDRESSES_BYTES: u64 = 4 << 10;
 /// Interval of publications of the ages of heartbeats alone.
-const REFRESH: Duration = Duration::from_secs(30);
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The settings of an aggregator.
 pub struct AggregatorSettings {
@@ -119,14 +119,14 @@ impl Aggregator {
 
     /// Issues certificates to workers that `reviewer` identifies; the server must accept clients
     /// without certificate.
-    pub fn certifies(mut self, reviewer: Box<dyn Reviewer>) -> Self {
+    pub fn with_certifier(mut self, reviewer: Box<dyn Reviewer>) -> Self {
         self.certifier = Some(Certifier::new(reviewer));
         self
     }
 
     /// Writes the identity of the run to its state, unless one is there: a restarted aggregator
     /// recognises the run by it.
-    pub fn identify(&self, identity: &str) -> Result<()> {
+    pub fn set_identity(&self, identity: &str) -> Result<()> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::IDENTITY);
         if path.exists() {
             Ok(())
@@ -139,15 +139,15 @@ impl Aggregator {
     /// started before a restart of the node know an earlier one.
     pub fn addresses(&self, latest: &str) -> Result<Vec<String>> {
         let path = layout::state_dir(self.store.run_dir()).join(layout::ADDRESSES);
-        let known =
-            base::found(small::read(&path, MAX_ADDRESSES_BYTES)).at("cannot read", &path)?;
-        let known = String::from_utf8_lossy(known.as_deref().unwrap_or_default()).into_owned();
-        let earlier = known.lines().filter(|address| *address != latest);
-        let addresses: Vec<String> = std::iter::once(latest)
-            .chain(earlier)
-            .take(MAX_ADDRESSES)
-            .map(str::to_owned)
-            .collect();
+        let stored = base::if_exists(small::read(&path, MAX_ADDRESSES_BYTES));
+        let stored = stored.at("cannot read", &path)?.unwrap_or_default();
+        let stored = String::from_utf8_lossy(&stored);
+        let mut addresses = vec![latest.to_owned()];
+        for earlier in stored.lines() {
+            if earlier != latest && addresses.len() < MAX_ADDRESSES {
+                addresses.push(earlier.to_owned());
+            }
+        }
         temp::write(&path, 0o600, addresses.join("\n")).at("cannot write", &path)?;
         Ok(addresses)
     }
@@ -239,11 +239,11 @@ impl Aggregator {
                 Ok(()) => pause = self.settings.publish_every,
                 Err(error) => {
                     log::warn!("the status could not be published: {error:#}");
-                    pause = (pause * 2).min(REFRESH);
+                    pause = (pause * 2).min(REFRESH_INTERVAL);
                 }
             }
             if !stop.wait(pause) && is_published {
-                changed.wait(REFRESH);
+                changed.wait(REFRESH_INTERVAL);
             }
             changed.stop();
         }
@@ -275,7 +275,7 @@ impl Aggregator {
                     log::warn!("a result of `{id}` will not be accepted: {error:#}");
                 }
             }
-            Finding::Lost(id, lost) => self.store.lost(&id, lost),
+            Finding::Lost(id, lost) => self.store.record_loss(&id, lost),
             Finding::Ended(id, containers) => self.store.lock().containers_ended(&id, containers),
         }
     }

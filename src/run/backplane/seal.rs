@@ -75,6 +75,8 @@ impl Statement {
             size: size.parse().ok()?,
             sha256,
         };
+        // One statement has one text, so that a signature covers what is read here and nothing else:
+        // `+12` as a size, for example, would parse as well.
         (word(&read.run) && word(&read.name) && digest && read.to_text() == text).then_some(read)
     }
 }
@@ -119,6 +121,7 @@ pub(super) fn run_of_key(public_key: &[u8]) -> String {
     let digest = sha256(public_key);
     let mut uuid = [0; 16];
     uuid.copy_from_slice(&digest.as_ref()[..16]);
+    // Version 8, whose other bits have a meaning of the application, and the variant of RFC 9562.
     uuid[6] = uuid[6] & 0x0f | 0x80;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     let digits = base::hex(uuid);

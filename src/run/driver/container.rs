@@ -71,7 +71,7 @@ pub(super) fn host_volumes(definition: &Definition) -> Vec<(String, String)> {
 /// Maps a path below a mounted directory of the node to this machine; returns other text unchanged.
 fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
     let mut mounts = container["volumeMounts"].items();
-    let found = mounts.find_map(|mount| {
+    let host_path = mounts.find_map(|mount| {
         let (name, point) = (mount["name"].as_str()?, mount["mountPath"].as_str()?);
         let (_, folder) = facts.volumes.iter().find(|(known, _)| known == name)?;
         match text.strip_prefix(point.trim_end_matches('/'))? {
@@ -81,7 +81,7 @@ fn on_host(text: &str, container: &Value, facts: &PodFields<'_>) -> String {
                 .then(|| folder.trim_end_matches('/').to_owned() + rest),
         }
     });
-    found.unwrap_or_else(|| text.to_owned())
+    host_path.unwrap_or_else(|| text.to_owned())
 }
 
 /// Checks that a definition can run on this machine, before anything is started: that its commands
@@ -232,15 +232,14 @@ fn optional(from: &Value) -> bool {
 fn expand(text: &str, env: &BTreeMap<String, String>) -> String {
     static REFERENCE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"\$\$|\$\(([^)]*)\)").expect("a valid pattern"));
-    let value = |found: &Captures<'_>| {
-        let Some(name) = found.get(1) else {
+    let expanded = REFERENCE.replace_all(text, |reference: &Captures<'_>| {
+        let Some(name) = reference.get(1) else {
             return "$".to_owned();
         };
-        env.get(name.as_str())
-            .map_or(&found[0], String::as_str)
-            .to_owned()
-    };
-    REFERENCE.replace_all(text, value).into_owned()
+        let value = env.get(name.as_str()).map(String::as_str);
+        value.unwrap_or(&reference[0]).to_owned()
+    });
+    expanded.into_owned()
 }
 
 #[cfg(test)]

@@ -177,7 +177,7 @@ impl Driver for LocalDriver {
 
     fn remove(&self, plugin: &Definition) -> Result<()> {
         let dir = self.machine.pods.join(plugin.name());
-        base::found(fs::remove_dir_all(&dir))
+        base::if_exists(fs::remove_dir_all(&dir))
             .at("cannot remove", &dir)
             .map(drop)
     }
@@ -258,13 +258,13 @@ impl Processes {
             .filter(|group| !group.terminate())
             .count();
         if !interrupted.stopped() && !self.wait(unreachable, grace.min(QUIET_GRACE), interrupted) {
-            let left = grace.saturating_sub(QUIET_GRACE);
-            if !left.is_zero() && !interrupted.stopped() {
+            let remaining = grace.saturating_sub(QUIET_GRACE);
+            if !remaining.is_zero() && !interrupted.stopped() {
                 log::info!(
                     "`{id}` was asked to end and has {} for it",
-                    clock::duration(left)
+                    clock::duration(remaining)
                 );
-                self.wait(unreachable, left, interrupted);
+                self.wait(unreachable, remaining, interrupted);
             }
         }
         if interrupted.stopped() {
@@ -380,8 +380,8 @@ impl<'a> LocalPod<'a> {
         let (sender, receiver) = sync_channel(starts + 3);
         let interrupted = &self.local.interrupted;
         let _hooks = [self.ends, interrupted].map(|stop| {
-            let asked = sender.clone();
-            stop.on_stop(move || drop(asked.try_send(ProcessEvent::Stop)))
+            let event_sender = sender.clone();
+            stop.on_stop(move || drop(event_sender.try_send(ProcessEvent::Stop)))
         });
         let (groups, running) = (Vec::new(), Vec::new());
         let mut processes = Processes {
@@ -403,11 +403,12 @@ impl<'a> LocalPod<'a> {
 
     /// The time between the request to end and the kill, as in a cluster.
     fn grace(&self) -> Duration {
-        let own = || self.definition.pod_spec.as_ref()?["terminationGracePeriodSeconds"].as_u64();
+        let spec = self.definition.pod_spec.as_ref();
+        let of_spec = spec.and_then(|spec| spec["terminationGracePeriodSeconds"].as_u64());
         match self.definition.config.driver {
             DriverKind::Job => JOB_GRACE,
             DriverKind::DaemonSet => DAEMON_SET_GRACE,
-            DriverKind::Nodes => own().map_or(DEFAULT_GRACE, Duration::from_secs),
+            DriverKind::Nodes => of_spec.map_or(DEFAULT_GRACE, Duration::from_secs),
         }
     }
 
@@ -420,21 +421,22 @@ impl<'a> LocalPod<'a> {
             namespace: &self.local.config.namespace,
             volumes: &volumes,
         };
-        let resolve = |value: &Value, given: &[_]| {
-            container::resolve(self.definition.name(), value, &facts, given)
+        let resolve = |value: &Value, variables: &[_]| {
+            container::resolve(self.definition.name(), value, &facts, variables)
         };
         // The worker inherits variables of the plugin, so they are resolved before its port is
         // known.
-        let own = resolve(&self.definition.spec, &self.shared_variables(Some(0)))?;
-        let given = self.shared_variables(self.start_worker(&own, processes)?);
+        let plugin_container = resolve(&self.definition.spec, &self.shared_variables(Some(0)))?;
+        let port = self.start_worker(&plugin_container, processes)?;
+        let variables = self.shared_variables(port);
         for value in first {
-            if !self.watch(&[resolve(value, &given)?], true, processes)? {
+            if !self.watch(&[resolve(value, &variables)?], true, processes)? {
                 return Ok(());
             }
         }
         let containers = together
             .iter()
-            .map(|value| resolve(value, &given))
+            .map(|value| resolve(value, &variables))
             .collect::<Result<Vec<_>, _>>()?;
         self.watch(&containers, false, processes).map(drop)
     }
@@ -638,12 +640,12 @@ impl<'a> LocalPod<'a> {
     fn ended(&self, what: &str, container: &str, status: ExitStatus) -> String {
         let ending = process::ending(status);
         let tail = process::tail(&self.log(container));
-        let said = if tail.is_empty() {
+        let output = if tail.is_empty() {
             "it printed nothing".into()
         } else {
             format!("{LAST_OUTPUT}\n{tail}")
         };
-        format!("{what} {ending} and left no result; {said}")
+        format!("{what} {ending} and left no result; {output}")
     }
 
     fn results(&self) -> PathBuf {

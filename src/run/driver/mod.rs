@@ -5,13 +5,16 @@
 
 pub mod cluster;
 mod container;
+mod follower;
 pub mod local;
 mod monitor;
 mod node;
 mod pod;
 pub mod process;
+pub mod roster;
 mod silence;
 mod verdict;
+mod waves;
 
 pub use node::refusal;
 pub use verdict::{PodVerdict, judge};

@@ -210,10 +210,10 @@ impl ClusterLaunch<'_> {
             );
         }
         // A volume of the same name in the definition takes precedence, even of another kind.
-        let mut given = spec["volumes"]
+        let mut volumes = spec["volumes"]
             .items()
             .chain(&self.definition.extra_volumes);
-        if !given.any(|volume| volume["name"] == RESULTS_VOLUME) {
+        if !volumes.any(|volume| volume["name"] == RESULTS_VOLUME) {
             push(
                 &mut spec,
                 "volumes",
@@ -281,11 +281,15 @@ impl ClusterLaunch<'_> {
         }
         if !self.definition.config.has_worker() {
             // The plugin uploads by itself. Variables that refer to others come after them.
-            let own = self.channel_env();
+            let variables = self.channel_env();
             if let Value::Array(env) = &mut plugin["env"] {
-                env.retain(|variable| !own.iter().any(|own| own["name"] == variable["name"]));
+                env.retain(|variable| {
+                    !variables
+                        .iter()
+                        .any(|fixed| fixed["name"] == variable["name"])
+                });
             }
-            push(&mut plugin, "env", own);
+            push(&mut plugin, "env", variables);
             push(
                 &mut plugin,
                 "volumeMounts",
@@ -383,11 +387,11 @@ impl ClusterLaunch<'_> {
             "volumeMounts",
             self.audience.map(|_| token_mount()),
         );
-        let own = &self.definition.spec["securityContext"];
+        let security_context = &self.definition.spec["securityContext"];
         // A plugin that meets the `restricted` level of Pod Security must not fail because of the
         // sidecar.
-        if own["allowPrivilegeEscalation"] == false {
-            worker["securityContext"] = own.clone();
+        if security_context["allowPrivilegeEscalation"] == false {
+            worker["securityContext"] = security_context.clone();
         }
         worker
     }
@@ -434,9 +438,9 @@ impl ClusterLaunch<'_> {
             .iter()
             .map(|variable| variable["name"].clone())
             .collect();
-        let theirs = self.definition.spec["env"].items();
+        let plugin_variables = self.definition.spec["env"].items();
         env.extend(
-            theirs
+            plugin_variables
                 .filter(|variable| !mine.contains(&variable["name"]))
                 .cloned(),
         );
@@ -455,13 +459,15 @@ impl ClusterLaunch<'_> {
             let of = HOST_PROGRESS_PORTS;
             return (of.start + number.unwrap_or_default() % (of.end - of.start)).to_string();
         }
-        let mut told = self.definition.spec["env"].items().rev();
-        let told = told
-            .find(|variable| variable["name"] == env::PROGRESS_PORT)
-            .map(|port| port["value"].text());
-        told.filter(|port| port.parse::<u16>().is_ok())
-            .unwrap_or(&self.config.progress_updates_port)
-            .into()
+        // Of several variables of a name, the last one counts.
+        let mut variables = self.definition.spec["env"].items().rev();
+        let variable = variables.find(|variable| variable["name"] == env::PROGRESS_PORT);
+        let port = variable.map_or("", |variable| variable["value"].text());
+        if port.parse::<u16>().is_ok() {
+            port.to_owned()
+        } else {
+            self.config.progress_updates_port.clone()
+        }
     }
 
     /// Whether the pods use the node's network.

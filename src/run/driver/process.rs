@@ -58,17 +58,20 @@ pub fn ending(status: ExitStatus) -> String {
 
 /// The last lines of a log.
 pub fn tail(log: &Path) -> String {
-    let read = || {
-        let mut file = File::open(log)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
-        let mut text = Vec::new();
-        file.take(TAIL_BYTES).read_to_end(&mut text)?;
-        Ok::<_, io::Error>(String::from_utf8_lossy(&text).into_owned())
-    };
-    let text = read().unwrap_or_default();
+    let end = read_end(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&end);
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+fn read_end(log: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(log)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
+    let mut end = Vec::new();
+    // A process that is still writing must not make the end endless.
+    file.take(TAIL_BYTES).read_to_end(&mut end)?;
+    Ok(end)
 }
 
 /// Holds the lifeline in mode `how` for the processes whose results directory is `results`.

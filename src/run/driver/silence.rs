@@ -25,7 +25,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Workers of one launch without contact.
 pub(super) struct SilentWorkers {
     /// Time limit for the first contact; `None` if a worker may stay silent until its result.
-    pub limit: Option<Duration>,
+    limit: Option<Duration>,
     /// Start of the aggregator; earlier contacts were impossible.
     began: SystemTime,
     /// When a worker last made first contact: others may be queued behind it.
@@ -40,14 +40,15 @@ struct SilentWorker {
     id: ResultId,
     pod: String,
     since: SystemTime,
-    looked: Option<SystemTime>,
+    /// When its log was last read.
+    last_read: Option<SystemTime>,
     cause: Option<String>,
 }
 
 impl SilentWorkers {
-    pub(super) fn new(began: SystemTime) -> Self {
+    pub(super) fn new(limit: Option<Duration>, began: SystemTime) -> Self {
         Self {
-            limit: None,
+            limit,
             began,
             progress: began,
             next: began,
@@ -63,7 +64,7 @@ impl SilentWorkers {
         let started = workers.find_map(|status| status["state"]["running"]["startedAt"].as_str());
         let Some(started) = started.and_then(clock::parse_rfc3339) else {
             // The pod itself explains every other state.
-            self.lose(uid);
+            self.remove(uid);
             return;
         };
         let since = started.max(self.began);
@@ -72,7 +73,7 @@ impl SilentWorkers {
             id: id.clone(),
             pod,
             since,
-            looked: None,
+            last_read: None,
             cause: None,
         };
         let worker = self.workers.entry(uid.to_owned()).or_insert(new);
@@ -80,31 +81,30 @@ impl SilentWorkers {
     }
 
     /// Records a pod's deletion.
-    pub(super) fn lose(&mut self, uid: &str) {
+    pub(super) fn remove(&mut self, uid: &str) {
         self.workers.remove(uid);
     }
 
     /// Drops the workers that made contact; returns the pod, by uid and name, whose log may explain
     /// the silence: the one that was read least recently.
-    pub(super) fn look_at(
+    pub(super) fn next_to_read(
         &mut self,
-        heard: &dyn Fn(&ResultId) -> bool,
+        has_contacted: &dyn Fn(&ResultId) -> bool,
         now: SystemTime,
     ) -> Option<(String, String)> {
         let before = self.workers.len();
-        self.workers.retain(|_, worker| !heard(&worker.id));
+        self.workers.retain(|_, worker| !has_contacted(&worker.id));
         if self.workers.len() < before {
             self.progress = now;
         }
         let usual = USUAL_CONTACT_TIME.min(self.limit? / 3);
-        let due = self
-            .workers
-            .iter_mut()
-            .filter(|(_, worker)| passed(worker.since, usual, now));
-        let (uid, worker) = due
-            .filter(|_| now >= self.next)
-            .min_by_key(|(_, worker)| worker.looked)?;
-        worker.looked = Some(now);
+        if now < self.next {
+            return None;
+        }
+        let workers = self.workers.iter_mut();
+        let overdue = workers.filter(|(_, worker)| passed(worker.since, usual, now));
+        let (uid, worker) = overdue.min_by_key(|(_, worker)| worker.last_read)?;
+        worker.last_read = Some(now);
         self.next = now + self.pause;
         self.pause = (self.pause * 2).min(MAX_PAUSE);
         Some((uid.clone(), worker.pod.clone()))
@@ -128,33 +128,37 @@ impl SilentWorkers {
         let Some(limit) = self.limit else {
             return failures;
         };
+        // Others may be queued behind a worker that has just made contact.
+        let is_stuck = passed(self.progress, limit / 4, now);
         for worker in self.workers.values() {
-            let cause = worker.cause.as_ref().map(|cause| {
-                format!(
-                    "its worker {}",
-                    remedies::advised(&remedies::unreached(cause))
-                )
-            });
-            if passed(worker.since, limit, now) && passed(self.progress, limit / 4, now) {
-                let unexplained = || {
-                    worker
-                        .looked
-                        .map(|_| "its worker does not say why in its log".into())
-                };
-                let cause = cause
-                    .or_else(unexplained)
-                    .map(|cause| format!(": {cause}"))
-                    .unwrap_or_default();
-                let said = format!(
-                    "nothing was heard from it in {}{cause}",
-                    clock::duration(limit)
-                );
-                failures.push(Failure::new(worker.id.clone(), said));
+            let cause = worker.cause_text();
+            if is_stuck && passed(worker.since, limit, now) {
+                let message = worker.silence_message(limit, cause);
+                failures.push(Failure::new(worker.id.clone(), message));
             } else if let Some(cause) = cause {
                 troubles.entry(worker.id.clone()).or_insert(cause);
             }
         }
         failures
+    }
+}
+
+impl SilentWorker {
+    /// The probable cause according to its log, with a remedy.
+    fn cause_text(&self) -> Option<String> {
+        let unreached = remedies::unreached(self.cause.as_ref()?);
+        Some(format!("its worker {}", remedies::advised(&unreached)))
+    }
+
+    fn silence_message(&self, limit: Duration, cause: Option<String>) -> String {
+        let silence = format!("nothing was heard from it in {}", clock::duration(limit));
+        match cause {
+            Some(cause) => format!("{silence}: {cause}"),
+            None if self.last_read.is_some() => {
+                format!("{silence}: its worker does not say why in its log")
+            }
+            None => silence,
+        }
     }
 }
 
@@ -186,8 +190,7 @@ mod tests {
     }
 
     fn silent_workers(nodes: &[&str]) -> SilentWorkers {
-        let mut silent = SilentWorkers::new(at(0));
-        silent.limit = Some(Duration::from_secs(180));
+        let mut silent = SilentWorkers::new(Some(Duration::from_secs(180)), at(0));
         for node in nodes {
             silent.see(node, &id(node), &running(node, 5));
         }
@@ -215,24 +218,28 @@ mod tests {
     fn silent_worker_is_trouble_and_finally_a_failure() {
         let mut silent = silent_workers(&["a"]);
         let nobody = |_: &ResultId| false;
-        assert_eq!(silent.look_at(&nobody, at(14)), None);
+        assert_eq!(silent.next_to_read(&nobody, at(14)), None);
         assert_eq!(
-            silent.look_at(&nobody, at(15)),
+            silent.next_to_read(&nobody, at(15)),
             Some(("a".to_owned(), "a".to_owned()))
         );
-        assert_eq!(silent.look_at(&nobody, at(24)), None, "its log was read");
+        assert_eq!(
+            silent.next_to_read(&nobody, at(24)),
+            None,
+            "its log was read"
+        );
         assert_eq!(found(&silent, at(24)), NOTHING);
         silent.explain("a", REFUSED);
         let (failures, troubles) = found(&silent, at(24));
-        let ([], [said]) = (&failures[..], &troubles[..]) else {
+        let ([], [trouble]) = (&failures[..], &troubles[..]) else {
             panic!("{failures:?} {troubles:?}")
         };
         assert!(
-            said.contains("`x`: connection refused; ") && said.contains("network policy"),
-            "{said}"
+            trouble.contains("`x`: connection refused; ") && trouble.contains("network policy"),
+            "{trouble}"
         );
         assert!(
-            silent.look_at(&nobody, at(25)).is_some(),
+            silent.next_to_read(&nobody, at(25)).is_some(),
             "the log may have another line by now"
         );
         silent.explain("a", "nothing of interest");
@@ -255,13 +262,13 @@ mod tests {
             &id("b"),
             &worker("b", &json!({"waiting": {"reason": "x"}})),
         );
-        silent.lose("c");
-        assert_eq!(silent.look_at(&|_| true, at(100)), None);
+        silent.remove("c");
+        assert_eq!(silent.next_to_read(&|_| true, at(100)), None);
         assert_eq!(found(&silent, at(999)), NOTHING);
-        let mut silent = SilentWorkers::new(at(0));
+        let mut silent = SilentWorkers::new(None, at(0));
         silent.see("a", &id("a"), &running("a", 0));
         assert_eq!(
-            silent.look_at(&|_| false, at(100)),
+            silent.next_to_read(&|_| false, at(100)),
             None,
             "workers of the original send no heartbeats"
         );
@@ -271,7 +278,7 @@ mod tests {
     #[test]
     fn queued_workers_are_given_time() {
         let mut silent = silent_workers(&["a", "b"]);
-        silent.look_at(&|heard| *heard == id("a"), at(184));
+        silent.next_to_read(&|heard| *heard == id("a"), at(184));
         assert_eq!(found(&silent, at(190)), NOTHING);
         assert_eq!(found(&silent, at(229)).0.len(), 1);
     }
@@ -280,7 +287,7 @@ mod tests {
     fn logs_of_many_silent_workers_are_read_in_turn_and_ever_more_rarely() {
         let mut silent = silent_workers(&["a", "b", "c"]);
         let read: Vec<(u64, String)> = (0..170)
-            .filter_map(|second| Some((second, silent.look_at(&|_| false, at(second))?.0)))
+            .filter_map(|second| Some((second, silent.next_to_read(&|_| false, at(second))?.0)))
             .collect();
         let expected = [(15, "a"), (25, "b"), (45, "c"), (85, "a"), (145, "b")];
         assert_eq!(read, expected.map(|(second, uid)| (second, uid.to_owned())));
@@ -288,8 +295,7 @@ mod tests {
 
     #[test]
     fn silence_before_the_aggregator_started_does_not_count() {
-        let mut silent = SilentWorkers::new(at(1_000));
-        silent.limit = Some(Duration::from_secs(180));
+        let mut silent = SilentWorkers::new(Some(Duration::from_secs(180)), at(1_000));
         silent.see("a", &id("a"), &running("a", 0));
         assert_eq!(found(&silent, at(1_100)), NOTHING);
         assert_eq!(found(&silent, at(1_180)).0.len(), 1);

@@ -1,8 +1,7 @@
 //! Classifies the state of a plugin's pod: fine, a problem that may pass, or failed.
 //!
 //! Owns the classification and its wording; always includes the kubelet's own message. Pure: pod,
-//! time and grace periods
-//! are arguments. Whether a pod exists at all is the caller's concern.
+//! time and grace periods are arguments. Whether a pod exists at all is the caller's concern.
 
 use std::time::{Duration, SystemTime};
 
@@ -39,8 +38,8 @@ const LOST_PODS: [&str; 6] = [
 const LOST_CONTAINERS: [&str; 2] = ["ContainerStatusUnknown", "Unknown"];
 
 /// Maximum bytes of a container's last output in a message.
-const MAX_SAID: usize = 500;
-const MAX_LINES_SAID: usize = 5;
+const MAX_OUTPUT_BYTES: usize = 500;
+const MAX_OUTPUT_LINES: usize = 5;
 
 /// State of a pod.
 #[derive(PartialEq)]
@@ -132,7 +131,11 @@ fn verdicts(pod: &Value, worker: &str, delay: Option<&Delay>, grace: &Grace) -> 
         for container in first.clone().chain(together.clone()) {
             let ended = &container["state"]["terminated"];
             if is_unwell(ended) {
-                reason += &format!("; container {}{}", container["name"].text(), how(ended));
+                reason += &format!(
+                    "; container {}{}",
+                    container["name"].text(),
+                    exit_details(ended)
+                );
             }
         }
         out.push(failed(reason));
@@ -205,7 +208,7 @@ fn restarting(pod: &Value, container: &Value, grace: &Grace) -> Option<PodVerdic
     };
     let (name, last) = (
         container["name"].text(),
-        how(&container["lastState"]["terminated"]),
+        exit_details(&container["lastState"]["terminated"]),
     );
     let reason = || format!("Container {name} has restarted unsuccessfully {restarts} times{last}");
     (restarts > limit).then(|| PodVerdict::Failed(reason()))
@@ -215,42 +218,42 @@ fn waiting(pod: &Value, container: &Value, worker: &str, grace: &Grace) -> Optio
     let started = time(&pod["status"]["startTime"]);
     let (name, image) = (container["name"].text(), container["image"].text());
     let waiting = &container["state"]["waiting"];
-    let said = detail(waiting);
+    let message = detail(waiting);
     Some(match waiting["reason"].text() {
         "ImagePullBackOff" | "ErrImagePull" => {
-            match remedies::missing_image(image, image_user(pod, name, worker), &said) {
+            match remedies::missing_image(image, image_user(pod, name, worker), &message) {
                 Some(remedy) => {
                     let reason = format!(
-                        "Failed to pull image `{image}` for container {name}; {remedy}{said}"
+                        "Failed to pull image `{image}` for container {name}; {remedy}{message}"
                     );
                     after(started, grace.image_pull.min(MISSING_IMAGE_GRACE), reason)
                 }
                 None => after(
                     started,
                     grace.image_pull,
-                    format!("Failed to pull image for container {name}{said}"),
+                    format!("Failed to pull image for container {name}{message}"),
                 ),
             }
         }
         "ErrImageNeverPull" | "InvalidImageName" => {
-            PodVerdict::Failed(format!("Image of container {name} cannot be used{said}"))
+            PodVerdict::Failed(format!("Image of container {name} cannot be used{message}"))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => after(
             started,
             grace.creation,
-            format!("Container {name} cannot be created{said}"),
+            format!("Container {name} cannot be created{message}"),
         ),
         "CrashLoopBackOff" => {
             let last = &container["lastState"]["terminated"];
             if is_for_another_machine(last) {
                 return Some(PodVerdict::Failed(format!(
                     "Container {name} cannot be started{}",
-                    how(last)
+                    exit_details(last)
                 )));
             }
             // The limit of restarts decides; until then this is only displayed.
             PodVerdict::Trouble(
-                format!("Container {name} keeps ending{}", how(last)),
+                format!("Container {name} keeps ending{}", exit_details(last)),
                 far_future(),
             )
         }
@@ -282,35 +285,42 @@ fn ended(
     // The same words as between two starts.
     let is_repeated = unwell && container["restartCount"].as_u64() > Some(0);
     let reason = if is_repeated {
-        format!("Container {name} keeps ending{}", how(state))
+        format!("Container {name} keeps ending{}", exit_details(state))
     } else {
-        format!("Container {name} is in a terminated state{}", how(state))
+        format!(
+            "Container {name} is in a terminated state{}",
+            exit_details(state)
+        )
     };
-    let own = pod["status"]["containerStatuses"]
-        .items()
-        .filter(|container| container["name"] != worker);
-    let mut own = own.map(|container| &container["state"]["terminated"]);
+    let statuses = pod["status"]["containerStatuses"].items();
+    let plugin_states: Vec<&Value> = statuses
+        .filter(|container| container["name"] != worker)
+        .map(|container| &container["state"]["terminated"])
+        .collect();
     // A pod that is never restarted cannot send anything without its worker.
     let never_again = pod["spec"]["restartPolicy"] == "Never";
     // If no container of the plugin has ever started, the worker has nothing to wait for.
-    let never_began = |state: &Value| {
-        NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state)
-    };
-    let hopeless =
-        name == worker && unwell || own.clone().next().is_some() && own.clone().all(never_began);
+    let none_began = !plugin_states.is_empty() && plugin_states.iter().all(|s| never_began(s));
+    let cannot_send = name == worker && unwell || none_began;
     // If all have ended, the result exists or never will.
-    let is_over = never_again && name != worker && unwell && own.all(Value::is_object);
+    let all_ended = plugin_states.iter().all(|state| state.is_object());
+    let is_over = never_again && name != worker && unwell && all_ended;
     let grace = if is_over {
         grace.terminated.min(FAILED_GRACE)
     } else {
         grace.terminated
     };
     match after(time(&state["finishedAt"]), grace, reason) {
-        PodVerdict::Trouble(reason, _) if never_again && hopeless => failed(reason),
+        PodVerdict::Trouble(reason, _) if never_again && cannot_send => failed(reason),
         // A plugin's container may end when done; the worker then sends its results.
         PodVerdict::Trouble(reason, fatal) if !unwell => PodVerdict::Quiet(reason, fatal),
         other => other,
     }
+}
+
+/// Whether a container ended before its program ran.
+fn never_began(state: &Value) -> bool {
+    NEVER_BEGAN.contains(&state["reason"].text()) || is_for_another_machine(state)
 }
 
 /// How all containers but `worker` have ended, if each has succeeded, now or before its last start.
@@ -379,7 +389,7 @@ fn far_future() -> SystemTime {
 }
 
 /// ` (exit code 1, reason "Error", message "...")` of a terminated state; empty for any other.
-fn how(state: &Value) -> String {
+fn exit_details(state: &Value) -> String {
     if !state.is_object() {
         return String::new();
     }
@@ -387,12 +397,12 @@ fn how(state: &Value) -> String {
         " (exit code {}",
         state["exitCode"].as_i64().unwrap_or_default()
     );
-    for (key, said) in [
+    for (key, text) in [
         ("reason", state["reason"].text().trim()),
-        ("message", end(state["message"].text())),
+        ("message", last_lines(state["message"].text())),
     ] {
-        if !said.is_empty() {
-            out += &format!(", {key} {said:?}");
+        if !text.is_empty() {
+            out += &format!(", {key} {text:?}");
         }
     }
     out + ")"
@@ -400,18 +410,22 @@ fn how(state: &Value) -> String {
 
 /// The last lines of a container's termination message, which may be all of its log that Kubernetes
 /// keeps.
-fn end(said: &str) -> &str {
-    let said = said.trim();
-    let fits = |at: &usize| said.len() - at <= MAX_SAID;
-    let starts = said
-        .rmatch_indices('\n')
-        .map(|(at, _)| at + 1)
-        .chain([0])
-        .take(MAX_LINES_SAID);
-    starts
-        .take_while(fits)
-        .last()
-        .map_or_else(|| tail(said, MAX_SAID), |start| &said[start..])
+fn last_lines(message: &str) -> &str {
+    let message = message.trim();
+    let newlines = message.rmatch_indices('\n');
+    let line_starts = newlines.map(|(at, _)| at + 1).chain([0]);
+    let mut start = None;
+    for at in line_starts.take(MAX_OUTPUT_LINES) {
+        if message.len() - at > MAX_OUTPUT_BYTES {
+            break;
+        }
+        start = Some(at);
+    }
+    match start {
+        Some(start) => &message[start..],
+        // The last line alone is too long.
+        None => tail(message, MAX_OUTPUT_BYTES),
+    }
 }
 
 /// `: reason: message`, omitting empty parts.
@@ -844,12 +858,12 @@ mod tests {
             (" one \n", "one"),
             (many, "2\n3\n4\n5\n6"),
             (&format!("{long}\nlast"), "last"),
-            (&long, &long[..MAX_SAID]),
+            (&long, &long[..MAX_OUTPUT_BYTES]),
         ];
         for (said, repeated) in cases {
-            assert_eq!(end(said), repeated);
+            assert_eq!(last_lines(said), repeated);
         }
-        assert!(end(&"ü".repeat(400)).len() <= MAX_SAID);
+        assert!(last_lines(&"ü".repeat(400)).len() <= MAX_OUTPUT_BYTES);
     }
 
     #[test]

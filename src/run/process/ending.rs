@@ -205,10 +205,10 @@ impl SuiteEnd {
 /// A duration in an attribute of the current element.
 fn number(lexer: &Lexer<impl BufRead>, name: &str) -> Option<Duration> {
     let seconds = lexer.attribute(name)?.trim().parse::<f64>().ok()?;
-    let whole = if seconds >= 1.0 {
+    let duration = if seconds >= 1.0 {
         seconds.round()
     } else {
         seconds
     };
-    Duration::try_from_secs_f64(whole).ok()
+    Duration::try_from_secs_f64(duration).ok()
 }

@@ -140,10 +140,10 @@ impl Unfinished {
 /// Adds the tests of a file to the current group, and what failed or did not end besides. After an
 /// error, previous tests are kept. `file` is the path for items that are not tests.
 pub(super) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> {
-    let (last, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+    let (last, bytes_read) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let metered = Metered {
         input,
-        taken: taken.clone(),
+        bytes_read: bytes_read.clone(),
     };
     let input = Last {
         input: BufReader::with_capacity(64 << 10, metered),
@@ -152,7 +152,7 @@ pub(super) fn read(input: impl Read, file: &str, tree: &mut Tree) -> Result<()> 
     let (mut outputs, mut unfinished) = (TestOutputs::default(), Unfinished::default());
     let mut is_empty = true;
     for event in serde_json::Deserializer::from_reader(input).into_iter::<Option<GoTestEvent>>() {
-        taken.set(0);
+        bytes_read.set(0);
         let event = event
             .map_err(|error| reason(&error, last.get()))?
             .unwrap_or_default();

@@ -253,9 +253,9 @@ impl<R: BufRead> Reader<'_, '_, R> {
         let mut outcome = TestOutcome::Passed;
         let mut room = TEXT_LIMIT;
         while lexer.next_child()? {
-            let found = TestOutcome::of_element(lexer.name());
-            outcome = outcome.max(found);
-            content.failures += u64::from(found >= TestOutcome::Flaky);
+            let child_outcome = TestOutcome::of_element(lexer.name());
+            outcome = outcome.max(child_outcome);
+            content.failures += u64::from(child_outcome >= TestOutcome::Flaky);
             match lexer.name() {
                 "skipped" => {
                     lexer
@@ -270,7 +270,7 @@ impl<R: BufRead> Reader<'_, '_, R> {
                 "error" => error
                     .get_or_insert_with(FailureText::default)
                     .read(lexer, &mut room)?,
-                _ if found == TestOutcome::Flaky && attempts.len() < MAX_ATTEMPTS => {
+                _ if child_outcome == TestOutcome::Flaky && attempts.len() < MAX_ATTEMPTS => {
                     let mut text = FailureText::default();
                     text.read(lexer, &mut room)?;
                     attempts.push(

@@ -32,7 +32,7 @@ pub(super) struct AttemptIndex {
     /// Tests that any part ran, if there are several parts.
     pub(super) ran: HashSet<String>,
     /// Outcomes of further attempts, by test.
-    again: HashMap<String, Vec<Value>>,
+    retries: HashMap<String, Vec<Value>>,
     /// Counts of each attempt, by name.
     pub(super) attempts: Vec<(String, BTreeMap<String, u64>)>,
 }
@@ -42,20 +42,20 @@ impl AttemptIndex {
     /// its own.
     pub(super) fn read(dir: &Path, rules: &ReadingRules) -> Result<Self> {
         let mut index = Self::default();
-        let mut left = MAX_INDEX_BYTES;
+        let mut room = MAX_INDEX_BYTES;
         if !rules.parts.is_empty() {
             for source in std::iter::once(&rules.name).chain(&rules.parts) {
-                each(dir, source, rules, &mut left, |item| {
+                each_test(dir, source, rules, &mut room, |item| {
                     index.ran.extend([item.name]);
                 })?;
             }
         }
         for source in &rules.attempts {
             let mut counts = BTreeMap::new();
-            each(dir, source, rules, &mut left, |item| {
+            each_test(dir, source, rules, &mut room, |item| {
                 *counts.entry(item.status.clone()).or_default() += 1;
                 index
-                    .again
+                    .retries
                     .entry(item.name.clone())
                     .or_default()
                     .push(attempt(&item));
@@ -63,7 +63,7 @@ impl AttemptIndex {
             index.attempts.push((source.clone(), counts));
         }
         anyhow::ensure!(
-            left > 0,
+            room > 0,
             "the names of its tests take more than {} MiB",
             MAX_INDEX_BYTES >> 20
         );
@@ -72,13 +72,17 @@ impl AttemptIndex {
 
     /// Outcome of a failed test after all attempts.
     pub(super) fn judge(&self, item: &mut Item) {
-        let Some(again) = self.again.get(&item.name).filter(|_| item.status == FAILED) else {
+        let Some(retries) = self
+            .retries
+            .get(&item.name)
+            .filter(|_| item.status == FAILED)
+        else {
             return;
         };
         let all: Vec<Value> = std::iter::once(attempt(item))
-            .chain(again.iter().cloned())
+            .chain(retries.iter().cloned())
             .collect();
-        let has = |status: &str| again.iter().any(|attempt| attempt["status"] == status);
+        let has = |status: &str| retries.iter().any(|attempt| attempt["status"] == status);
         if has(PASSED) && !has(TIMEOUT) {
             item.status = FLAKY.into();
         }
@@ -96,42 +100,41 @@ impl AttemptIndex {
     }
 }
 
-/// Passes the tests that ran, according to the files of one source, to `take` until `left` bytes
+/// Bytes of an item in memory besides its name and text.
+const ITEM_OVERHEAD_BYTES: usize = 128;
+
+/// Passes the tests that ran, according to the files of one source, to `take` until `room` bytes
 /// are used.
-fn each(
+fn each_test(
     dir: &Path,
     source: &str,
     rules: &ReadingRules,
-    left: &mut usize,
+    room: &mut usize,
     mut take: impl FnMut(Item),
 ) -> Result<()> {
     let mut visit = |step| {
         if let Step::Item(item) = step {
-            let text: usize = item
-                .details
-                .values()
-                .filter_map(Value::as_str)
-                .map(str::len)
-                .sum();
-            *left = left.saturating_sub(item.name.len() + text.min(MAX_ATTEMPT_BYTES) + 128);
-            if item.status != SKIPPED && *left > 0 {
+            let texts = item.details.values().filter_map(Value::as_str);
+            let text_bytes: usize = texts.map(str::len).sum();
+            let kept_bytes = text_bytes.min(MAX_ATTEMPT_BYTES);
+            *room = room.saturating_sub(item.name.len() + kept_bytes + ITEM_OVERHEAD_BYTES);
+            if item.status != SKIPPED && *room > 0 {
                 take(item);
             }
         }
         Ok(())
     };
     let files = PluginFiles::beside(dir, source, rules);
-    for (path, _) in files
-        .list(Path::new(RESULTS))?
-        .iter()
-        .filter(|(_, name)| rules.selects(name))
-    {
-        if let Err(error) = files
-            .open(path)
-            .and_then(|file| junit::read(file, None, "", &mut visit))
-        {
+    for (path, name) in files.list(Path::new(RESULTS))? {
+        if !rules.selects(&name) {
+            continue;
+        }
+        let read = files
+            .open(&path)
+            .and_then(|file| junit::read(file, None, "", &mut visit));
+        if let Err(error) = read {
             log::warn!(
-                "cannot read the result `{}` of `{source}`: {error:#}",
+                "cannot read the result `{}` of plugin `{source}`: {error:#}",
                 path.display()
             );
         }
@@ -141,10 +144,10 @@ fn each(
 
 /// Outcome of one attempt.
 fn attempt(item: &Item) -> Value {
-    let told = [FAILURE, "error"]
+    let messages = [FAILURE, "error"]
         .iter()
         .filter_map(|key| item.details.get(*key)?.as_str());
-    match &*cut_bytes(&told.joined("\n"), MAX_ATTEMPT_BYTES) {
+    match &*cut_bytes(&messages.joined("\n"), MAX_ATTEMPT_BYTES) {
         "" => json!({"status": item.status}),
         text => json!({"status": item.status, (FAILURE): text}),
     }

@@ -28,7 +28,7 @@ use serde::Deserialize;
 use base::archive::Dropped;
 use base::at::{At as _, entries};
 use base::json::json;
-use base::{Joined as _, clock};
+use base::{Joined as _, clock, visible};
 use ending::SuiteEnd;
 use merge::AttemptIndex;
 use model::item::read::{self, Writer};
@@ -50,7 +50,7 @@ const EXPANDED_LIMIT: u64 = 4 << 20;
 const MAX_NODE_BYTES: u64 = 64 << 20;
 
 /// Maximum unreadable files of a plugin named in the log: each node often has the same problem.
-const MAX_TOLD: u64 = 5;
+const MAX_LOGGED_ERRORS: u64 = 5;
 
 /// The end of the names of files that may be logs of a suite.
 const LOG_SUFFIX: &str = ".log";
@@ -179,58 +179,31 @@ pub struct PluginOutcome {
 pub fn process(dir: &Path, rules: &ReadingRules) -> Result<PluginOutcome> {
     let path = dir.join(TREE);
     let index = AttemptIndex::read(dir, rules)?;
-    let mut run = TreeBuilder {
-        files: PluginFiles::beside(dir, &rules.name, rules),
-        rules,
-        index: &index,
-        tree: Tree::create(&path)?,
-        nodes: Vec::new(),
-        parts: Vec::new(),
-        limit: u64::MAX,
-        missing: 0,
-        unreadable: 0,
-        told: HashSet::new(),
-        resumed: rules.resumed.1.clone(),
-        suites: BTreeMap::new(),
-    };
-    run.everything(dir)
+    let mut builder = TreeBuilder::new(dir, rules, &index, &path)?;
+    builder
+        .everything(dir)
         .and_then(|()| Ok(rules.check_time()?))
         .at("cannot process", dir)?;
-    if let more @ 1.. = run.unreadable.saturating_sub(MAX_TOLD) {
-        log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
-    }
-    let TreeBuilder {
-        tree,
-        nodes,
-        parts,
-        missing,
-        ..
-    } = run;
-    let tally = tree.finish(&path)?;
-    let custom = tally.has_custom();
-    let nodes = nodes.into_iter().map(|(name, [verdict, sum], counts)| {
-        (
-            name,
-            PluginOutcome {
-                status: if custom { sum } else { verdict },
-                counts,
-                ..PluginOutcome::default()
-            },
-        )
-    });
-    let attempts = index
-        .attempts
-        .iter()
-        .cloned()
-        .map(|(name, counts)| (name, PluginOutcome::of(counts)));
-    let status = tally.status(custom);
-    let counts = tally.counts_or(&status);
-    Ok(PluginOutcome {
-        status,
-        counts,
-        nodes: nodes.chain(parts).chain(attempts).collect(),
-        missing,
-    })
+    builder.finish(&path)
+}
+
+/// The outcome of one node of a plugin, from the files of its result, before the plugin has ended.
+/// Uses the file `scratch`, and leaves none.
+pub fn process_node(
+    dir: &Path,
+    rules: &ReadingRules,
+    node: &str,
+    scratch: &Path,
+) -> Result<PluginOutcome> {
+    let index = AttemptIndex::default();
+    let mut builder = TreeBuilder::new(dir, rules, &index, scratch)?;
+    builder
+        .result_of_node(node)
+        .and_then(|()| Ok(rules.check_time()?))
+        .at("cannot process", dir.join(RESULTS).join(node))?;
+    let outcome = builder.finish(scratch)?;
+    fs::remove_file(scratch).at("cannot remove", scratch)?;
+    Ok(outcome)
 }
 
 impl PluginOutcome {
@@ -309,7 +282,7 @@ impl<'a> PluginFiles<'a> {
     }
 
     /// Path relative to the processed plugin's folder, with the separators of archives.
-    fn shown(&self, path: &Path) -> String {
+    fn archive_path(&self, path: &Path) -> String {
         self.prefix.clone() + &path.iter().map(OsStr::to_string_lossy).joined("/")
     }
 
@@ -364,15 +337,91 @@ struct TreeBuilder<'a> {
     /// Number of expected results without files.
     missing: usize,
     unreadable: u64,
-    /// Tests already taken, if there are parts.
-    told: HashSet<String>,
+    /// Tests in the tree so far, if there are parts.
+    written_tests: HashSet<String>,
     /// Tests of the previous run that are not written yet.
     resumed: BTreeMap<String, String>,
     /// What the JUnit files of each folder of the current result contain.
     suites: BTreeMap<PathBuf, SuiteContent>,
 }
 
-impl TreeBuilder<'_> {
+impl<'a> TreeBuilder<'a> {
+    /// An empty tree, which becomes the file `path`.
+    fn new(
+        dir: &Path,
+        rules: &'a ReadingRules,
+        index: &'a AttemptIndex,
+        path: &Path,
+    ) -> Result<Self> {
+        Ok(Self {
+            files: PluginFiles::beside(dir, &rules.name, rules),
+            rules,
+            index,
+            tree: Tree::create(path)?,
+            nodes: Vec::new(),
+            parts: Vec::new(),
+            limit: u64::MAX,
+            missing: 0,
+            unreadable: 0,
+            written_tests: HashSet::new(),
+            resumed: rules.resumed.1.clone(),
+            suites: BTreeMap::new(),
+        })
+    }
+
+    /// Completes the file `path`.
+    fn finish(self, path: &Path) -> Result<PluginOutcome> {
+        if let more @ 1.. = self.unreadable.saturating_sub(MAX_LOGGED_ERRORS) {
+            log::warn!(
+                "cannot read {more} more results of plugin `{}`",
+                self.rules.name
+            );
+        }
+        let tally = self.tree.finish(path)?;
+        let custom = tally.has_custom();
+        let nodes = self
+            .nodes
+            .into_iter()
+            .map(|(name, [verdict, sum], counts)| {
+                (
+                    name,
+                    PluginOutcome {
+                        status: if custom { sum } else { verdict },
+                        counts,
+                        ..PluginOutcome::default()
+                    },
+                )
+            });
+        let attempts = self
+            .index
+            .attempts
+            .iter()
+            .cloned()
+            .map(|(name, counts)| (name, PluginOutcome::of(counts)));
+        let status = tally.status(custom);
+        let counts = tally.counts_or(&status);
+        Ok(PluginOutcome {
+            status,
+            counts,
+            nodes: nodes.chain(self.parts).chain(attempts).collect(),
+            missing: self.missing,
+        })
+    }
+
+    /// Reads the result of one node.
+    fn result_of_node(&mut self, node: &str) -> Result<()> {
+        self.tree.enter(
+            &Item::new(&self.rules.name, "").with_meta("type", "summary"),
+            UNKNOWN,
+        )?;
+        let (plugin, folder) = (&self.rules.name, Path::new(RESULTS).join(node));
+        self.node(node, false, |run| {
+            let nothing_read = run.folder(&folder)?;
+            run.dropped(plugin, Some(node))?;
+            Ok(nothing_read)
+        })
+    }
+
     fn everything(&mut self, dir: &Path) -> Result<()> {
         self.tree.enter(
             &Item::new(&self.rules.name, "").with_meta("type", "summary"),
@@ -440,11 +489,11 @@ impl TreeBuilder<'_> {
     /// not be kept: what is missing may have failed.
     fn dropped(&mut self, plugin: &str, node: Option<&str>) -> Result<()> {
         let rules = self.rules;
-        let meant =
-            |one: &&Expected| one.plugin == plugin && node.is_none_or(|node| one.node == node);
-        for Expected { dropped, .. } in rules.expected.iter().filter(meant) {
-            if !dropped.is_empty() {
-                let item = Item::new("archive", UNKNOWN).with_meta("error", &dropped.to_string());
+        for result in &rules.expected {
+            let is_on_node = node.is_none_or(|node| result.node == node);
+            if result.plugin == plugin && is_on_node && !result.dropped.is_empty() {
+                let message = result.dropped.to_string();
+                let item = Item::new("archive", UNKNOWN).with_meta("error", &message);
                 self.tree.item(&item)?;
             }
         }
@@ -576,7 +625,7 @@ impl TreeBuilder<'_> {
                 ..*content
             };
             if let Some(reason) = ran.refute(&claims) {
-                let item = Item::new(name, UNKNOWN).with_meta(FILE, &self.files.shown(path));
+                let item = Item::new(name, UNKNOWN).with_meta(FILE, &self.files.archive_path(path));
                 self.tree.item(&item.with_meta(ERROR, &reason))?;
             }
         }
@@ -585,7 +634,7 @@ impl TreeBuilder<'_> {
 
     fn file(&mut self, path: &Path, name: &str) -> Result<()> {
         self.rules.check_time()?;
-        let item = Item::new(name, "").with_meta(FILE, &self.files.shown(path));
+        let item = Item::new(name, "").with_meta(FILE, &self.files.archive_path(path));
         let typed = item.clone().with_meta("type", "file");
         let mark = self.tree.mark();
         self.tree.limit(self.limit);
@@ -616,7 +665,7 @@ impl TreeBuilder<'_> {
                         status: FAILED.into(),
                         ..item
                     }
-                    .with_meta("error", &error.to_string()),
+                    .with_meta("error", &visible::without_codes(&error.to_string())),
                 };
                 return self.tree.item(&item);
             }
@@ -626,10 +675,11 @@ impl TreeBuilder<'_> {
             self.tree.back(mark)?;
             let reason = format!("{error:#}");
             self.unreadable += 1;
-            if self.unreadable <= MAX_TOLD {
+            if self.unreadable <= MAX_LOGGED_ERRORS {
                 log::warn!(
-                    "cannot read the result `{}`: {reason}",
-                    self.files.dir.join(path).display()
+                    "cannot read the result `{}` of plugin `{}`: {reason}",
+                    path.display(),
+                    self.rules.name
                 );
             }
             self.tree.item(
@@ -646,7 +696,7 @@ impl TreeBuilder<'_> {
     fn junit(&mut self, path: &Path, typed: &Item) -> Result<()> {
         let file = self.files.open_result(path)?;
         let end = SuiteEnd::read(self.files.open(path)?).unwrap_or_default();
-        let shown = self.files.shown(path);
+        let archive_path = self.files.archive_path(path);
         let mark = self.tree.mark();
         self.tree.enter(typed, PASSED)?;
         let is_first = self.files.prefix.is_empty();
@@ -654,24 +704,24 @@ impl TreeBuilder<'_> {
             index,
             rules,
             tree,
-            told,
+            written_tests,
             resumed,
             ..
         } = self;
-        let (before, run) = (resumed.clone(), &rules.resumed.0);
-        let (mut taken, mut left) = (0, 0);
-        let read = junit::read(file, end.as_ref(), &shown, &mut |step| {
+        let (resumed_before, run) = (resumed.clone(), &rules.resumed.0);
+        let (mut written, mut left_out) = (0, 0);
+        let read = junit::read(file, end.as_ref(), &archive_path, &mut |step| {
             let Step::Item(mut item) = step else {
                 return tree.step(step);
             };
             let is_elsewhere = match &*item.status {
                 SKIPPED => !is_first || index.ran.contains(&item.name),
                 // Each part lists the suite's setup and teardown.
-                PASSED => !is_first && told.contains(&item.name),
+                PASSED => !is_first && written_tests.contains(&item.name),
                 _ => false,
             };
             if is_elsewhere {
-                left += 1;
+                left_out += 1;
                 return Ok(());
             }
             match resumed
@@ -682,9 +732,9 @@ impl TreeBuilder<'_> {
                 None => index.judge(&mut item),
             }
             if !index.ran.is_empty() {
-                told.insert(item.name.clone());
+                written_tests.insert(item.name.clone());
             }
-            taken += 1;
+            written += 1;
             tree.item(&item)
         });
         match read {
@@ -693,11 +743,11 @@ impl TreeBuilder<'_> {
                 self.suites.entry(folder).or_default().add(content);
             }
             Err(error) => {
-                self.resumed = before;
+                self.resumed = resumed_before;
                 return Err(error);
             }
         }
-        if taken == 0 && left > 0 {
+        if written == 0 && left_out > 0 {
             // Other parts contain all of its tests.
             return self.tree.back(mark);
         }
@@ -755,7 +805,7 @@ impl TreeBuilder<'_> {
             Err(error) => Item::new(ERROR_FILE, UNKNOWN).with_meta("error", &format!("{error:#}")),
         };
         self.tree
-            .item(&item.with_meta("file", &self.files.shown(path)))
+            .item(&item.with_meta("file", &self.files.archive_path(path)))
     }
 }
 

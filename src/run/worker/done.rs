@@ -267,7 +267,7 @@ impl ResultsDir {
             Ok(content)
         };
         let why = |error| format!("the done file `{}` cannot be read: {error}", path.display());
-        base::found(read()).map_err(why).transpose()
+        base::if_exists(read()).map_err(why).transpose()
     }
 
     /// State of the result that the content of a done file names.

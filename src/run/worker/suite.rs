@@ -279,7 +279,7 @@ pub(super) fn run(folder: &Path, client: &Client, senders: &Mutex<Senders>, stop
     let (mut suite, mut file) = (Suite::default(), None);
     while !stop.wait(INTERVAL) {
         if file.is_none() {
-            match base::found(File::open(folder.join(LOG))) {
+            match base::if_exists(File::open(folder.join(LOG))) {
                 Ok(opened) => file = opened,
                 Err(error) => return log::debug!("`{LOG}` is not followed: {error}"),
             }

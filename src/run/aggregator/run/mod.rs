@@ -51,13 +51,13 @@ pub struct Sender {
 
 impl Sender {
     pub fn new(identity: Option<&str>, worker: Option<&str>) -> Self {
-        let shown = worker
+        let printable = worker
             .unwrap_or_default()
             .chars()
             .filter(|c| c.is_ascii_graphic() || *c == ' ');
         Self {
             identity: identity.unwrap_or_default().into(),
-            worker: shown.take(MAX_WORKER_BYTES).collect(),
+            worker: printable.take(MAX_WORKER_BYTES).collect(),
         }
     }
 }
@@ -186,7 +186,7 @@ struct Slot {
     /// Whether a thread is putting files in place.
     busy: bool,
     launched: Option<Instant>,
-    heard: Option<Instant>,
+    last_contact: Option<Instant>,
     /// Heartbeats of a worker of ours.
     beats: u32,
     /// How the other containers of its worker's pod have ended.
@@ -225,6 +225,8 @@ pub struct State {
     pub refusals: u64,
     /// Whether the archive will be uploaded.
     pub uploads: bool,
+    /// Why some nodes lack the condition that tells their verdict.
+    pub not_marked: Option<String>,
     /// The archive of the run, or the error that prevented it.
     end: Option<Result<Archive, String>>,
     /// The bodies being received.
@@ -284,8 +286,12 @@ impl State {
                 if let Some(slot) = self.slot(&id) {
                     slot.receipt.lost.push(lost);
                     // They say nothing about the next pod.
-                    (slot.heard, slot.beats, slot.progress, slot.containers) =
-                        (None, 0, None, None);
+                    (
+                        slot.last_contact,
+                        slot.beats,
+                        slot.progress,
+                        slot.containers,
+                    ) = (None, 0, None, None);
                     slot.launched = slot.launched.and(Some(now));
                 }
             }
@@ -481,18 +487,20 @@ impl State {
 
     /// Results whose last refused upload is `window` ago, or the first one [`RETRY_LIMIT`].
     pub fn given_up(&self, window: Duration, now: Instant) -> Vec<(ResultId, String)> {
-        let over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
-        let given_up = |slot: &Slot| match &slot.state {
-            ResultState::Refused {
+        let is_over = |since: &Instant, span| now.saturating_duration_since(*since) >= span;
+        let mut given_up = Vec::new();
+        for slot in &self.slots {
+            if let ResultState::Refused {
                 first,
                 last,
                 reason,
-            } if over(last, window) || over(first, RETRY_LIMIT) => {
-                Some((slot.id.clone(), reason.clone()))
+            } = &slot.state
+                && (is_over(last, window) || is_over(first, RETRY_LIMIT))
+            {
+                given_up.push((slot.id.clone(), reason.clone()));
             }
-            _ => None,
-        };
-        self.slots.iter().filter_map(given_up).collect()
+        }
+        given_up
     }
 
     /// Notes why no worker gets a certificate, or that workers do.
@@ -504,11 +512,11 @@ impl State {
     }
 
     /// Notes a contact of the worker of `id`; false if `id` is not expected.
-    pub fn hear(&mut self, id: &ResultId, now: Instant) -> bool {
+    pub fn note_contact(&mut self, id: &ResultId, now: Instant) -> bool {
         let Some(slot) = self.slot(id) else {
             return false;
         };
-        let first = slot.heard.replace(now).is_none();
+        let first = slot.last_contact.replace(now).is_none();
         // Later contacts change only an age, which can wait for the next publication.
         if first {
             slot.receipt.first_heartbeat.get_or_insert_with(clock::now);
@@ -524,7 +532,7 @@ impl State {
         if let Some(slot) = self.slot(id) {
             slot.beats = slot.beats.saturating_add(u32::from(is_ours));
         }
-        self.hear(id, now)
+        self.note_contact(id, now)
     }
 
     /// Notes how the other containers of the pod of `id` have ended, or that they run again.
@@ -542,22 +550,30 @@ impl State {
     /// Workers that promised heartbeats, and then sent neither heartbeats nor bytes of an upload
     /// for `limit`, and for how long.
     pub fn gone_silent(&mut self, limit: Duration, now: Instant) -> Vec<(ResultId, Duration)> {
-        let silent = |slot: &mut Slot| {
-            let uploaded = slot.upload.as_ref().map_or(0, |upload| upload.bytes());
-            if std::mem::replace(&mut slot.uploaded, uploaded) != uploaded {
-                slot.heard = Some(now);
+        let mut silent = Vec::new();
+        for slot in &mut self.slots {
+            if slot.beats < PROMISING_HEARTBEATS || slot.state != ResultState::Awaited {
+                continue;
             }
-            let quiet = now.saturating_duration_since(slot.heard?);
-            (quiet >= limit).then(|| (slot.id.clone(), quiet))
-        };
-        let awaited = self.slots.iter_mut().filter(|slot| {
-            slot.beats >= PROMISING_HEARTBEATS && slot.state == ResultState::Awaited
-        });
-        awaited.filter_map(silent).collect()
+            // A worker whose network an upload fills may not get a heartbeat through.
+            let uploaded = slot.upload.as_ref().map_or(0, |upload| upload.bytes());
+            if uploaded != slot.uploaded {
+                slot.uploaded = uploaded;
+                slot.last_contact = Some(now);
+            }
+            let Some(last_contact) = slot.last_contact else {
+                continue;
+            };
+            let silence = now.saturating_duration_since(last_contact);
+            if silence >= limit {
+                silent.push((slot.id.clone(), silence));
+            }
+        }
+        silent
     }
 
     /// Whether the worker of `id` was ever heard from, or is no longer awaited.
-    pub fn heard(&self, id: &ResultId) -> bool {
+    pub fn has_contacted(&self, id: &ResultId) -> bool {
         self.get(id).is_none_or(|slot| !slot.waits())
     }
 
@@ -629,6 +645,7 @@ impl State {
             ),
             received_bytes: self.slots.iter().map(|slot| slot.receipt.size).sum(),
             refusals: self.refusals,
+            not_marked: self.not_marked.clone(),
             ..Run::default()
         };
         if !self.slots.is_empty() {
@@ -679,27 +696,7 @@ impl State {
 
     /// The receipts of all results, in the order in which they were expected.
     pub fn received(&self) -> Vec<Received> {
-        let received = |slot: &Slot| {
-            let mut receipt = slot.receipt.clone();
-            let error = match &slot.state {
-                ResultState::Accepted => {
-                    // A result that arrived after all has not failed.
-                    receipt.failed = None;
-                    None
-                }
-                ResultState::Failed { error, .. } | ResultState::Refused { reason: error, .. } => {
-                    Some(error.clone())
-                }
-                ResultState::Awaited => Some("no result arrived".into()),
-            };
-            Received {
-                plugin: slot.id.plugin.clone(),
-                node: slot.id.node.clone(),
-                receipt,
-                error,
-            }
-        };
-        self.slots.iter().map(received).collect()
+        self.slots.iter().map(Slot::received).collect()
     }
 
     /// The results that arrived, with their digests.
@@ -727,6 +724,27 @@ impl State {
 }
 
 impl Slot {
+    fn received(&self) -> Received {
+        let mut receipt = self.receipt.clone();
+        let error = match &self.state {
+            ResultState::Accepted => {
+                // A result that arrived after all has not failed.
+                receipt.failed = None;
+                None
+            }
+            ResultState::Failed { error, .. } | ResultState::Refused { reason: error, .. } => {
+                Some(error.clone())
+            }
+            ResultState::Awaited => Some("no result arrived".into()),
+        };
+        Received {
+            plugin: self.id.plugin.clone(),
+            node: self.id.node.clone(),
+            receipt,
+            error,
+        }
+    }
+
     fn entry(&self, held_up: Option<&str>, now: Instant) -> Entry {
         let since = |then: Instant| now.saturating_duration_since(then);
         let mut entry = Entry {
@@ -736,17 +754,17 @@ impl Slot {
             result_status: self.result_status.clone(),
             result_counts: self.result_counts.clone(),
             progress: self.progress.clone(),
-            last_heartbeat: self.heard.map(|then| since(then).as_secs()),
+            last_heartbeat: self.last_contact.map(|then| since(then).as_secs()),
             ..Entry::default()
         };
         match &self.state {
             ResultState::Awaited => {
                 let trouble = self.trouble.as_deref().map(remedies::advised);
-                let known = trouble.or_else(|| self.silent(now));
+                let problem = trouble.or_else(|| self.silence_message(now));
                 let held_up = held_up.filter(|_| self.waits());
                 let held_up =
                     held_up.map(|why| format!("waiting for its worker's certificate: {why}"));
-                entry.message = known.or_else(|| self.limited.clone()).or(held_up);
+                entry.message = problem.or_else(|| self.limited.clone()).or(held_up);
             }
             ResultState::Refused { reason, .. } => {
                 let refused =
@@ -786,15 +804,15 @@ impl Slot {
 
     /// Whether its worker was started and has not been heard of.
     fn waits(&self) -> bool {
-        self.state == ResultState::Awaited && self.launched.is_some() && self.heard.is_none()
+        self.state == ResultState::Awaited && self.launched.is_some() && self.last_contact.is_none()
     }
 
     /// The likely cause of a worker's silence.
-    fn silent(&self, now: Instant) -> Option<String> {
-        let quiet = now.saturating_duration_since(self.heard.or(self.launched)?);
+    fn silence_message(&self, now: Instant) -> Option<String> {
+        let quiet = now.saturating_duration_since(self.last_contact.or(self.launched)?);
         (quiet >= SILENCE_LIMIT).then(|| {
             let seconds = quiet.as_secs();
-            match self.heard {
+            match self.last_contact {
                 None => format!(
                     "the worker has not been heard from in the {seconds} s since the plugin was \
                      started: its image may not be there yet, it cannot reach the aggregator \

@@ -145,20 +145,20 @@ pub(super) fn merged(
     };
     after.msg = visible::cut_bytes(&after.msg, share / 2);
     let mut room = share.saturating_sub(after.msg.len());
-    let kept = [&mut after.failures, &mut after.errors].map(|list| keep(list, &mut room));
+    let are_complete = [&mut after.failures, &mut after.errors].map(|list| keep(list, &mut room));
     after.name.clone_from(&id.plugin);
     after.node.clone_from(&id.node);
     after.timestamp = now;
-    (after, kept.contains(&false))
+    (after, are_complete.contains(&false))
 }
 
 /// Cuts `list` to `room`; true if all of it fits.
 fn keep(list: &mut Vec<String>, room: &mut usize) -> bool {
     let marked = list.pop_if(|last| last == MARK).is_some();
     let fits = |text: &String| {
-        let left = room.checked_sub(cost(text));
-        *room = left.unwrap_or(0);
-        left.is_some()
+        let remaining = room.checked_sub(cost(text));
+        *room = remaining.unwrap_or(0);
+        remaining.is_some()
     };
     let fitting = list
         .iter()
@@ -166,13 +166,13 @@ fn keep(list: &mut Vec<String>, room: &mut usize) -> bool {
         .take_while(|fits| *fits)
         .count()
         .min(MAX_FAILURES);
-    let whole = fitting == list.len() && !marked;
+    let is_complete = fitting == list.len() && !marked;
     list.truncate(fitting);
-    if !whole {
+    if !is_complete {
         list.push(MARK.into());
     }
     list.shrink_to_fit();
-    whole
+    is_complete
 }
 
 #[cfg(test)]

@@ -69,7 +69,9 @@ impl Journal {
 
     /// Appends `record`; it is on the disk when this returns.
     pub(super) fn append(&self, record: &Record) -> std::io::Result<()> {
+        // One write: in append mode, the lines of two threads never mix.
         (&self.file).write_all(line(record)?.as_bytes())?;
+        // The new length of the file, without which the line would be lost, is synced as well.
         self.file.sync_data()
     }
 }
@@ -84,6 +86,7 @@ fn lock(file: &File) -> anyhow::Result<()> {
                 never.wait(Duration::from_millis(20));
             }
             Ok(false) => bail!("another aggregator is working on this run; stop that one first"),
+            // Some network file systems have no locks, and one aggregator works without.
             Err(error) => {
                 log::warn!("the journal cannot be locked against a second aggregator: {error}");
                 return Ok(());

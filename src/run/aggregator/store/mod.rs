@@ -75,20 +75,21 @@ impl Store {
         make_dir(&state_dir, 0o700)?;
         // First, because the folder belongs to the process that has locked the journal.
         let (journal, replayed) = Journal::open(&state_dir.join(layout::JOURNAL))?;
+        // Uploads that a crash has interrupted are sent again.
         let incoming = state_dir.join(layout::INCOMING);
         remove(&incoming)?;
         make_dir(&incoming, 0o700)?;
-        let known = replayed.expected();
-        let missing = missing(&replayed, &known, expected);
+        let expected_before = replayed.expected();
+        let missing = missing(&replayed, &expected_before, expected);
         if !missing.is_empty() {
             journal
                 .append(&Record::Expected(missing.clone()))
                 .context("journal")?;
-        } else if known != expected {
-            let count = known.len();
+        } else if expected_before != expected {
+            let count = expected_before.len();
             log::warn!("the run continues with the {count} results that it expected before");
         }
-        let ids = [missing, known].concat();
+        let ids = [missing, expected_before].concat();
         let disk = Disk::open(&plugins, &ids, &limits);
         let store = Self {
             plugins,
@@ -158,6 +159,7 @@ impl Store {
         );
         if self.lock().result(id).is_none() {
             let record = Record::Expected(vec![id.clone()]);
+            // First the journal: a result is acknowledged only if a restart would know it.
             self.journal.append(&record).context("journal")?;
             self.disk.expect(id);
             self.lock().apply(record, Instant::now());
@@ -240,7 +242,7 @@ impl Store {
     }
 
     /// Records the loss of the pod of `id`.
-    pub fn lost(&self, id: &ResultId, lost: Lost) {
+    pub fn record_loss(&self, id: &ResultId, lost: Lost) {
         log::warn!("`{id}`: {lost}");
         self.change(
             format_args!("a lost pod of `{id}`"),
@@ -463,7 +465,7 @@ impl Store {
                 return self.put_report(id, body).map(|()| digest);
             }
         }
-        let known = self.lock().receipt(id).cloned().unwrap_or_default();
+        let earlier_receipt = self.lock().receipt(id).cloned().unwrap_or_default();
         let (arrived, sha256) = (Some(clock::now()), hex(digest));
         let files = unpacked.as_ref().map(|unpacked| unpacked.digest.text());
         let dropped = unpacked
@@ -478,7 +480,7 @@ impl Store {
             files,
             dropped,
             sender,
-            ..known
+            ..earlier_receipt
         };
         self.put_result(id, place, receipt)?;
         claim.keep();
@@ -644,7 +646,7 @@ impl Store {
     /// what is found in place after a restart counts as complete.
     pub fn discard(&self, path: &Path) -> Result<()> {
         let aside = self.new_place();
-        let renamed = base::found(fs::rename(path, &aside));
+        let renamed = base::if_exists(fs::rename(path, &aside));
         if renamed.at("cannot remove", path)?.is_none() {
             return Ok(());
         }
@@ -712,12 +714,10 @@ fn missing(replayed: &Replayed, known: &[ResultId], expected: &[ResultId]) -> Ve
     if !known.is_empty() && !replayed.lacks_start {
         return Vec::new();
     }
-    let known: HashSet<&ResultId> = known.iter().collect();
-    expected
-        .iter()
-        .filter(|id| !known.contains(id))
-        .cloned()
-        .collect()
+    // A linear search for each of thousands of results would be noticed.
+    let known_ids: HashSet<&ResultId> = known.iter().collect();
+    let is_missing = |id: &&ResultId| !known_ids.contains(id);
+    expected.iter().filter(is_missing).cloned().collect()
 }
 
 fn failed(id: &ResultId, error: &str, kind: FailureKind) -> Record {
@@ -749,8 +749,8 @@ fn verify_file(folder: &Path, sha256: &str) -> Result<()> {
     let files = entries(folder)?;
     ensure!(files.len() == 1, "it has {} files", files.len());
     let file = files[0].path();
-    let found = hex(base::file_sha256(&file).at("cannot read", &file)?);
-    ensure!(found == sha256, "SHA-256 {found} instead of {sha256}");
+    let actual = hex(base::file_sha256(&file).at("cannot read", &file)?);
+    ensure!(actual == sha256, "SHA-256 {actual} instead of {sha256}");
     Ok(())
 }
 
@@ -771,11 +771,11 @@ fn unpack(
     };
     let exceeded = OnceCell::new();
     let may_write = |bytes| {
-        let taken = claim
+        let claimed = claim
             .take(Space::file(bytes))
             .map_err(|limit| exceeded.set(limit));
         // A few bytes can unpack to much, even after another upload has replaced this one.
-        taken.is_ok() && !meter.evicted()
+        claimed.is_ok() && !meter.evicted()
     };
     let unpacked = archive::unpack_within(body, place, &limits, may_write);
     if let Some(limit) = exceeded.into_inner() {
@@ -800,7 +800,7 @@ fn make_dir(path: &Path, mode: u32) -> Result<()> {
 
 /// Removes a folder and its contents, if it exists.
 fn remove(path: &Path) -> Result<()> {
-    base::found(fs::remove_dir_all(path))
+    base::if_exists(fs::remove_dir_all(path))
         .at("cannot remove", path)
         .map(drop)
 }

@@ -54,7 +54,7 @@ pub(super) fn certifying<T>(
     test: impl FnOnce(&Running<'_>) -> T,
 ) -> T {
     let aggregator = Aggregator::open(run_dir, expected, AggregatorSettings::default()).unwrap();
-    let aggregator = aggregator.certifies(Box::new(reviewer));
+    let aggregator = aggregator.with_certifier(Box::new(reviewer));
     let authority = aggregator.authority();
     let tls = server_config(
         &authority.certificate_pem(),
