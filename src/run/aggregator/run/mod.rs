@@ -512,7 +512,7 @@ impl State {
     }
 
     /// Notes a contact of the worker of `id`; false if `id` is not expected.
-    pub fn hear(&mut self, id: &ResultId, now: Instant) -> bool {
+    pub fn note_contact(&mut self, id: &ResultId, now: Instant) -> bool {
         let Some(slot) = self.slot(id) else {
             return false;
         };
@@ -532,7 +532,7 @@ impl State {
         if let Some(slot) = self.slot(id) {
             slot.beats = slot.beats.saturating_add(u32::from(is_ours));
         }
-        self.hear(id, now)
+        self.note_contact(id, now)
     }
 
     /// Notes how the other containers of the pod of `id` have ended, or that they run again.
