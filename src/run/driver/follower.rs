@@ -326,7 +326,9 @@ impl Follower<'_> {
         let mut failures = Vec::new();
         for place in places {
             let attempt = self.monitor.attempt(&place);
-            let pod = self.launch.pod(&place, attempt, &self.monitor.lost_nodes());
+            let mut pod = self.launch.pod(&place, attempt, &self.monitor.lost_nodes());
+            self.driver
+                .name_peers(&mut pod, self.launch.definition, &place);
             self.last_change = Some(Instant::now());
             if let Err(error) = self.driver.create(&Resource::PODS, &pod, stop) {
                 failures.push(self.monitor.fail_start(&place, &format!("{error:#}")));
