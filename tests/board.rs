@@ -205,10 +205,7 @@ fn transfers_show_progress_and_end_as_a_line() {
     let run = Finished::with(&noise(3 << 20));
     let (sent, code) = at_terminal(run.retrieve("").env("TERM", "xterm"), 80, 24);
     assert_eq!(code, Some(0), "{sent}");
-    assert!(
-        sent.contains("archive: 3.0 MiB of 3.0 MiB, after 0:0"),
-        "{sent}"
-    );
+    assert!(sent.contains("archive: 3.0 MiB, after 0:0"), "{sent}");
     assert!(sent.trim_end().ends_with(".tar.gz"), "{sent}");
 }
 
@@ -315,5 +312,52 @@ fn elapsed_time_stops_with_the_archive() {
     assert!(
         (37..60).contains(&event["elapsed"].as_u64().unwrap()),
         "{event}"
+    );
+}
+
+#[test]
+fn wait_for_an_archive_prints_its_path_or_the_report() {
+    let archive = super::support::fixture("archives/results-quick-no-failures.tar.gz");
+    let run = Finished::with(&std::fs::read(archive).unwrap());
+    for words in ["", "--output plain"] {
+        let done = run.wait(&format!("--retrieve out {words}")).run_any();
+        let [path] = done.stdout.lines().collect::<Vec<_>>()[..] else {
+            panic!("{words}: {}", done.stdout)
+        };
+        assert!(done.folder.join(path).exists(), "{path}");
+        assert!(done.stderr.contains("complete"), "{words}: {}", done.stderr);
+    }
+    // Without an archive, the lines are data, as in the original.
+    let done = run.wait("").run_any();
+    assert!(
+        done.stdout.contains("Sonobuoy has completed."),
+        "{}",
+        done.stdout
+    );
+
+    let (sent, _) = at_terminal(run.wait("--retrieve out").env("TERM", "xterm"), 80, 24);
+    let stays = sent.rsplit("\x1b[J").next().unwrap();
+    assert!(
+        stays.contains("Next:") && stays.contains("Archive: out/"),
+        "{stays}"
+    );
+    let (sent, _) = at_terminal(run.wait("").env("TERM", "xterm"), 80, 24);
+    assert!(
+        sent.contains("`sonobuoy results --from-cluster --namespace sonobuoy` reports on it"),
+        "{sent}"
+    );
+}
+
+#[test]
+fn upload_shows_the_bytes_that_were_sent() {
+    super::upload::store(
+        |_, _| 200,
+        |url, _| {
+            let run = local("").arg("--upload").arg(format!("{url}/runs/"));
+            let (sent, _) = at_terminal(run.env("TERM", "xterm"), 80, 24);
+            let line = sent.lines().find(|line| line.contains("archive: "));
+            let line = line.unwrap_or_else(|| panic!("{sent}"));
+            assert!(line.contains(" KiB, after 0:0"), "{line}");
+        },
     );
 }

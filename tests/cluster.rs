@@ -79,8 +79,9 @@ fn logs_select_all_pods_one_plugin_or_the_aggregator() {
     logs("-p a").stdout(&a).run();
     logs("--plugin sonobuoy").stdout(&aggregator).run();
     logs("-n elsewhere")
+        .status(1)
         .stdout("")
-        .stderr_has("namespace `elsewhere` has no pods")
+        .stderr_has("namespace `elsewhere` does not exist")
         .run();
     logs("-p gone")
         .stdout("")
@@ -288,6 +289,11 @@ fn unreachable_cluster_is_one_line() {
         )
         .run();
     Sonobuoy::new("get pod")
+        .status(1)
+        .stderr_has("no cluster configured")
+        .stderr_has("or pass `--kubeconfig`\"\n")
+        .run();
+    Sonobuoy::new("run -p hello")
         .status(1)
         .stderr_has("no cluster configured")
         .stderr_has("`run --local` needs no cluster")

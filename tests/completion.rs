@@ -65,7 +65,18 @@ fn commands_complete_where_a_command_is_expected() {
     check("gen ", &["config", "default-image-config", "plugin"], ":4");
     check("--level debug gen p", &["plugin"], ":4");
     check("-p gen run --rba", &["--rbac"], ":4");
-    check("help gen plugin ", &["e2e", "systemd-logs"], ":4");
+    check(
+        "help gen plugin ",
+        &[
+            "e2e",
+            "hello",
+            "host-facts",
+            "network",
+            "systemd-logs",
+            "systemd-logs-native",
+        ],
+        ":4",
+    );
     check("help none ", &[], ":4");
     check("worker ", &["global", "single-node"], ":4");
     check("plugins sh", &["show"], ":4");
@@ -434,7 +445,7 @@ fn zsh_completes() {
         done
         zpty -wn z $'sonobuoy plugin \t'
         zpty -r z seen '*uninstall*'
-        [[ $seen == *'Print an installed plugin'* ]] && print described
+        [[ $seen == *'Print an installed or'* ]] && print described
         zpty -d z
     "#;
     let Some(found) = shell("zsh", &["-f"], script) else {

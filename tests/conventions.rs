@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::support::cluster::{aggregator_pod, namespace, status, untouched};
+use crate::support::system::make_runnable;
 use crate::support::{Folder, Sonobuoy};
 
 const FORMS: [&str; 5] = ["json", "yaml", "wide", "name", "markdown"];
@@ -253,6 +254,93 @@ fn results_come_from_the_cluster_and_leave_no_file() {
 }
 
 #[test]
+fn runs_of_all_namespaces_are_listed() {
+    let (api, _folder, config) = untouched();
+    namespace(&api);
+    let call = |words: &str| Sonobuoy::new(&format!("status {words} --kubeconfig {config}"));
+    call("-A")
+        .stdout("NAMESPACE  STATUS  RESULTS  FAILED  MESSAGE\n")
+        .stderr_has("no namespace of this cluster has a run")
+        .run();
+    let plugins = json!([
+        {"plugin": "a", "node": "n1", "status": "complete", "result-status": "failed"},
+        {"plugin": "a", "node": "n2", "status": "running", "result-status": ""},
+    ]);
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &plugins)),
+    );
+    call("--all-namespaces")
+        .stdout(concat!(
+            "NAMESPACE  STATUS   RESULTS  FAILED  MESSAGE\n",
+            "sonobuoy   running  1/2      1\n",
+        ))
+        .run();
+    assert_eq!(
+        parsed(&call("-A -o json").run_any().stdout)[0]["namespace"],
+        "sonobuoy"
+    );
+    call("-o name").stdout("a\n").run();
+}
+
+#[test]
+fn logs_of_what_does_not_exist_are_an_error() {
+    let (api, _folder, config) = untouched();
+    namespace(&api);
+    let plugins =
+        json!([{"plugin": "a", "node": "n1", "status": "complete", "result-status": "passed"}]);
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &plugins)),
+    );
+    for (words, expected) in [
+        ("-n typo", "namespace `typo` does not exist"),
+        ("-p none", "has no plugin `none`; it has a"),
+    ] {
+        Sonobuoy::new(&format!("logs {words} --kubeconfig {config}"))
+            .status(1)
+            .stderr_has(expected)
+            .run();
+    }
+    // Its pods are gone with its result.
+    Sonobuoy::new(&format!("logs -p a --kubeconfig {config}"))
+        .stderr_has("their logs are in the archive")
+        .run();
+}
+
+#[cfg(unix)]
+#[test]
+fn report_is_shown_in_a_browser() {
+    let folder = crate::export::run();
+    let browser = |script: &str| {
+        let path = folder.write("browser", format!("#!/bin/sh\n{script}\n"));
+        make_runnable(&path);
+        crate::export::results(&folder, "--open")
+            .env("BROWSER", path)
+            .env("TMPDIR", folder.path())
+    };
+    let done = browser("cp \"$1\" \"$TMPDIR/seen.html\"").run_any();
+    let page = folder.read(
+        &done
+            .stdout
+            .trim()
+            .replace(&format!("{}/", folder.path().display()), ""),
+    );
+    assert!(page.contains("<html"), "{}", done.stdout);
+    assert_eq!(folder.read("seen.html"), page);
+    let failed = browser("exit 3").status(1).run_any();
+    assert!(
+        failed
+            .stderr
+            .contains("cannot show the page: exit status: 3; open `"),
+        "{}",
+        failed.stderr
+    );
+}
+
+#[test]
 fn logs_take_the_flags_of_kubectl() {
     let (api, _folder, config) = untouched();
     namespace(&api);
@@ -284,13 +372,10 @@ fn colours_can_be_forced() {
     let folder = crate::export::run();
     let call = || crate::export::results(&folder, "--mode summary");
     assert!(!call().run_any().stdout.contains("\u{1b}["));
-    assert!(
-        call()
-            .env("FORCE_COLOR", "1")
-            .run_any()
-            .stdout
-            .contains("\u{1b}[")
-    );
+    for variable in ["FORCE_COLOR", "CLICOLOR_FORCE"] {
+        let forced = call().env(variable, "1").run_any();
+        assert!(forced.stdout.contains("\u{1b}["), "{variable}");
+    }
     assert!(
         !call()
             .env("FORCE_COLOR", "1")

@@ -202,9 +202,10 @@ fn plugins_can_be_installed_shown_listed_and_removed() {
     );
     let again = |words: &str| Sonobuoy::new(words).env("HOME", &folder);
     again("plugin list")
-        .stdout(&format!(
-            "Run as: saved\nFilename: {path}\nPlugin name (in aggregator): p\nSource URL: \nDescription: about\n"
+        .stdout_has(&format!(
+            "Run as: saved\nFilename: {path}\nPlugin name (in aggregator): p\nSource URL: \nDescription: about\n---\n"
         ))
+        .stdout_has("Run as: hello\nFilename: built in\nPlugin name (in aggregator): hello\n")
         .run();
     let shown = "sonobuoy-config:\n  description: about\n  driver: Job\n  plugin-name: p\nspec:\n  image: i\n  name: box\n  \
                  resources: {}\n\n";
@@ -276,6 +277,53 @@ fn plugins_can_be_installed_shown_listed_and_removed() {
         .status(1)
         .stderr_has("SONOBUOY_DIR")
         .run();
+}
+
+#[test]
+fn definitions_are_checked_without_a_cluster() {
+    let valid = "sonobuoy-config: {driver: DaemonSet, plugin-name: p}\nspec: {image: i}\n";
+    let check = |words: &str| Sonobuoy::new(&format!("plugin check {words}"));
+    check("p.yaml")
+        .file("p.yaml", valid)
+        .stdout("p.yaml: plugin `p` is valid: driver DaemonSet, result-format raw\n")
+        .stderr_has("container `plugin` has no `command`")
+        .run();
+    check("-")
+        .stdin(valid)
+        .stdout_has("-: plugin `p` is valid")
+        .stderr_has("level=warning")
+        .run();
+    // Every definition is reported, whatever is wrong with others.
+    for (words, expected) in [
+        (
+            "bad.yaml p.yaml",
+            "unknown key `plugin_name` in `sonobuoy-config`",
+        ),
+        ("p.yaml p.yaml", "two plugins are called `p`"),
+    ] {
+        check(words)
+            .file("p.yaml", valid)
+            .file("bad.yaml", valid.replace("plugin-name", "plugin_name"))
+            .status(1)
+            .stdout_has("p.yaml: plugin `p` is valid")
+            .stderr_has(expected)
+            .run();
+    }
+}
+
+#[test]
+fn new_plugin_runs_from_standard_input() {
+    let definition = Sonobuoy::new("plugin new --name mine").run_any().stdout;
+    Sonobuoy::new("run --local -p -")
+        .stdin(&definition)
+        .stdout_has("Plugin: mine\nStatus: passed")
+        .run_any();
+    Sonobuoy::new("run -p - --contexts a,b --kubeconfig kube")
+        .file("kube", "apiVersion: v1\nkind: Config\n")
+        .stdin(definition)
+        .status(1)
+        .stderr_has("--plugin - cannot be used with several clusters")
+        .run_any();
 }
 
 #[test]

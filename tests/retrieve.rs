@@ -57,6 +57,15 @@ impl Finished {
             .merge(pod, &json!({"metadata": {"annotations": annotations}}));
     }
 
+    /// `wait` for the run, which is over.
+    #[cfg_attr(windows, allow(dead_code, reason = "only tests of Unix call it"))]
+    pub fn wait(&self, words: &str) -> Sonobuoy {
+        let config = self.api.kubeconfig(self.home.path());
+        Sonobuoy::new(&format!("wait {words}"))
+            .arg("--kubeconfig")
+            .arg(config)
+    }
+
     /// `results` of the run in the cluster.
     #[cfg_attr(windows, allow(dead_code, reason = "only tests of Unix call it"))]
     pub fn results(&self, words: &str) -> Sonobuoy {

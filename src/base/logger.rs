@@ -78,8 +78,8 @@ enum Style {
 pub fn init(level: &str) {
     let terminal = std::io::stderr().is_terminal();
     // Needed without colours, too: consoles of some systems must be prepared for cursor movement.
-    let understood = sys::colours();
-    let colour = understood && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    sys::colours();
+    let colour = sys::wants_colours(terminal);
     STYLE.get_or_init(|| {
         if terminal {
             Style::Terminal { colour }

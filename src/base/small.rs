@@ -34,10 +34,19 @@ pub fn read_regular(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read(path, limit)
 }
 
+/// The first bytes of a compressed file.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
 /// The content as text.
 pub fn text(content: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(content)
-        .map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why.utf8_error()))
+    String::from_utf8(content).map_err(|error| {
+        let place = error.utf8_error().valid_up_to();
+        let reason = match error.as_bytes().starts_with(&GZIP) {
+            true => "it is a compressed file and not text".to_owned(),
+            false => format!("it is not text: byte {place} is not UTF-8"),
+        };
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })
 }
 
 /// Puts the path in front of an error, which the system's message lacks.
@@ -56,6 +65,17 @@ pub fn if_exists<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn content_other_than_text_is_described() {
+        assert_eq!(text(b"a".to_vec()).unwrap(), "a");
+        for (content, expected) in [
+            (&b"ab\xff"[..], "it is not text: byte 2 is not UTF-8"),
+            (b"\x1f\x8b\x08", "it is a compressed file and not text"),
+        ] {
+            assert_eq!(text(content.to_vec()).unwrap_err().to_string(), expected);
+        }
+    }
 
     #[test]
     fn file_is_read_completely_or_too_large() {

@@ -204,6 +204,22 @@ pub fn write(path: &Path, mode: u32, content: impl AsRef<[u8]>) -> io::Result<()
     file.commit(true)
 }
 
+/// A new file in the system's folder for temporary files, which remains when this process has
+/// ended: the system removes it some day. Its name begins and ends like this.
+pub fn remaining(start: &str, ending: &str) -> io::Result<(PathBuf, File)> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600).no_follow();
+    loop {
+        let number = RandomState::new().hash_one(0);
+        let path = dir().join(format!("{start}{number:016x}{ending}"));
+        match options.open(&path) {
+            Err(error) if error.kind() == AlreadyExists => {}
+            Err(error) => return Err(small::at(&path)(error)),
+            Ok(file) => return Ok((path, file)),
+        }
+    }
+}
+
 /// An empty file in `parent` for this process only, open for reading and writing, which vanishes
 /// with it.
 pub fn file(parent: &Path) -> io::Result<File> {

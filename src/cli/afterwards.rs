@@ -1,5 +1,4 @@
-//! Steps after the end of a run: fetching, the report, files for other programs, annotations of
-//! GitHub Actions, the exit code, cleaning up.
+//! Steps after the end of a run: fetching, the report, files for other programs, cleaning up.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
@@ -8,34 +7,31 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use clap::builder::TypedValueParser as _;
 use ureq::http::Uri;
 
 use super::certify::{Judgement, Submission};
-use super::flag::{Error, Filled as _, usage_error, within, words};
+use super::color::ColorChoice;
+use super::comparison::{Baseline, Comparison};
+use super::flag::{Filled as _, usage_error, within};
 use super::output::{self, ProgressForm};
-use super::retrieve::{TRANSFER, fetch, interrupted_transfer};
+use super::transfer::{TRANSFER, fetch, interrupted_transfer, upload};
+use super::verdict::{Annotations, VerdictFlags, annotate, ending, error_after_verdict};
 use crate::deploy::Removal;
-use crate::pipeline;
+use crate::progress_view::comparison_event;
 use crate::remote::service::Credentials;
 use crate::remote::{Retrieval, RetrievalError};
 use base::at::At as _;
 use base::stop::Stop;
+use base::sys;
 use base::temp::{self, NewFile};
-use base::{sys, visible};
 use kube::Client;
-use model::item::plain;
 use model::layout;
 use model::status::Run;
 use model::timings::{self, Stopwatch};
-use model::verdict::{Exit, FailOn, Limit};
-use report::{self, Depth, Look, OpenedArchive, Report, TextOutput, View, ViewMode};
+use report::{self, Depth, OpenedArchive, Report, TextOutput, View, ViewMode};
 
 /// Maximum time to wait for a deletion.
 const DELETION: Duration = Duration::from_secs(3_600);
-
-/// Maximum annotations per level; GitHub shows no more for a step.
-const MAX_ANNOTATIONS: usize = 10;
 
 /// The steps when the run is over
 #[derive(Clone, clap::Args)]
@@ -63,6 +59,15 @@ pub(crate) struct AfterwardsFlags {
     /// Write the report as one HTML page
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub html: Option<String>,
+    /// Compare the results with this archive, as `results diff` does, and let --fail-on, which then
+    /// is unknown by default, judge only what became worse
+    #[arg(
+        long,
+        value_name = "ARCHIVE",
+        conflicts_with = "min_success",
+        hide_short_help = true
+    )]
+    pub baseline: Option<String>,
     /// Check a certified conformance run, and write its submission into this folder
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub certify: Option<String>,
@@ -85,14 +90,14 @@ impl AfterwardsFlags {
         self.retrieve.is_some()
             || self.junit.is_some()
             || self.html.is_some()
-            || self.verdict.fail_on != FailOn::Never
+            || self.verdict.limit().judges()
     }
 
     /// The steps for one of several clusters, whose report is about all, with the archive in
     /// `folder`.
     pub(crate) fn narrowed(self, folder: Option<String>) -> Self {
         let verdict = VerdictFlags {
-            fail_on: FailOn::Never,
+            fail_on: None,
             annotations: Annotations::Auto,
             ..self.verdict
         };
@@ -102,98 +107,6 @@ impl AfterwardsFlags {
             html: None,
             verdict,
             ..self
-        }
-    }
-}
-
-/// The words of `--fail-on`.
-const FAIL_ON: [&str; 5] = ["failed", "unknown", "incomplete", "flaky", "never"];
-
-/// What the exit code and annotations say about results
-#[derive(Clone, Copy, clap::Args)]
-pub(crate) struct VerdictFlags {
-    /// Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse
-    #[arg(
-        long,
-        value_name = "WORD",
-        default_value = "never",
-        value_parser = words(&FAIL_ON).map(FailOn::parse)
-    )]
-    pub fail_on: FailOn,
-    /// Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in 95%,
-    /// has passed
-    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, hide_short_help = true)]
-    pub min_success: Option<u64>,
-    /// Whether to append the report to $GITHUB_STEP_SUMMARY and print an annotation per cause; auto
-    /// does in GitHub Actions
-    #[arg(
-        long,
-        value_name = "WORD",
-        value_enum,
-        default_value_t = Annotations::Auto,
-        hide_short_help = true
-    )]
-    pub annotations: Annotations,
-}
-
-impl VerdictFlags {
-    /// What `--fail-on` and `--min-success` ask for.
-    pub(crate) fn limit(self) -> Limit {
-        Limit::new(self.fail_on, self.min_success)
-    }
-}
-
-fn parse_percent(word: &str) -> Result<u64, &'static str> {
-    let number = word.strip_suffix('%').unwrap_or(word).parse().ok();
-    number
-        .filter(|number| (1..=100).contains(number))
-        .ok_or("write a share from 1% to 100%")
-}
-
-/// Whether to annotate a report.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Annotations {
-    Auto,
-    Github,
-    Off,
-}
-
-impl Annotations {
-    /// Whether to annotate: in a job of GitHub Actions, unless a flag decides.
-    pub(crate) fn is_on(self) -> bool {
-        match self {
-            Self::Github => true,
-            Self::Off => false,
-            Self::Auto => std::env::var("GITHUB_ACTIONS").is_ok_and(|value| value == "true"),
-        }
-    }
-}
-
-/// Whether text has colours.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum ColorChoice {
-    Auto,
-    Always,
-    Never,
-}
-
-impl ColorChoice {
-    /// Colours and width on a terminal only, unless the flag says otherwise; `NO_COLOR` disables
-    /// colours.
-    pub(crate) fn resolve(self) -> Look {
-        let width = sys::terminal_size(io::stdout()).map(|(columns, _)| columns);
-        let colour = match self {
-            Self::Always => true,
-            Self::Never => false,
-            Self::Auto => {
-                let forced = sys::variable("FORCE_COLOR").is_some_and(|value| value != "0");
-                let drawn = forced || width.is_some() && sys::colours();
-                sys::variable("NO_COLOR").is_none() && drawn
-            }
-        };
-        Look {
-            colour,
-            width: width.filter(|width| *width > 0),
         }
     }
 }
@@ -213,8 +126,7 @@ pub(crate) fn prepare_archive_folder(folder: &Path) -> Result<()> {
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
     flags: &'a AfterwardsFlags,
-    progress: Option<ProgressForm>,
-    outputs: OutputFiles<'a>,
+    reporter: Reporter<'a>,
     retrieve: Option<&'a Path>,
     upload: Option<&'a str>,
     /// Whether there may be roles to delete, if deletion is requested.
@@ -236,11 +148,9 @@ impl<'a> Afterwards<'a> {
             // The folder may be needed for other requested files.
             prepare_archive_folder(folder)?;
         }
-        let outputs = OutputFiles::open(flags, kit)?;
         Ok(Self {
             flags,
-            progress,
-            outputs,
+            reporter: Reporter::open(flags, progress, kit)?,
             retrieve,
             upload,
             delete: flags.delete.then(has_rbac).transpose()?,
@@ -254,11 +164,27 @@ impl<'a> Afterwards<'a> {
 
     /// Whether the archive itself is read.
     fn reads(&self) -> bool {
-        self.outputs.is_any() || self.flags.verdict.limit().judges()
+        self.reporter.is_asked()
     }
 
     fn fetches(&self) -> bool {
-        self.reads() || self.retrieve.is_some() || self.upload.is_some()
+        self.has_product() || self.upload.is_some()
+    }
+
+    /// Whether the report or the path of the archive goes to standard output.
+    pub(crate) fn has_product(&self) -> bool {
+        self.reads() || self.retrieve.is_some()
+    }
+
+    /// Whether the report is printed: if the archive is read, and to people who get it.
+    pub(crate) fn shows_report(&self) -> bool {
+        let is_for_people = io::stdout().is_terminal() && !self.reporter.has_events();
+        self.reads() || self.retrieve.is_some() && is_for_people
+    }
+
+    /// Whether the run is removed from the cluster.
+    pub(crate) fn deletes(&self) -> bool {
+        self.delete.is_some()
     }
 
     /// Performs the steps. The run is deleted only once its archive is safe. Without access to the
@@ -290,7 +216,7 @@ impl<'a> Afterwards<'a> {
                 service,
                 ..Retrieval::new(namespace, into)
             };
-            let paths = match fetch(self.progress, &retrieval, stop) {
+            let paths = match fetch(self.reporter.progress, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(failure) if output::is_interrupted() => {
                     return Err(interrupted_transfer(failure).context(advice));
@@ -308,7 +234,7 @@ impl<'a> Afterwards<'a> {
             };
             stopwatch.end(timings::DOWNLOAD);
             if let Some(url) = self.upload
-                && let Err(error) = pipeline::upload(&paths, url, stop)
+                && let Err(error) = upload(self.reporter.progress, &paths, url, stop)
             {
                 if output::is_interrupted() {
                     return Err(error.context(advice));
@@ -347,21 +273,16 @@ impl<'a> Afterwards<'a> {
             return Ok(0);
         }
         // A persistent claim holds the archives of all runs.
-        let newest = report::newest(paths).filter(|_| self.reads());
+        let newest = report::newest(paths).filter(|_| self.shows_report());
         if let Some(path) = newest {
-            return report(
-                self.flags.verdict,
-                self.progress,
-                &self.outputs,
-                path,
-                None,
-                self.retrieve.is_some(),
-            )
-            .with_context(|| format!("could not process archive: {}", path.display()));
+            let is_kept = self.retrieve.is_some();
+            let reported = self.reporter.report(path, None, is_kept);
+            return reported
+                .with_context(|| format!("could not process archive: {}", path.display()));
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
-            if self.progress == Some(ProgressForm::Json) {
+            if self.reporter.progress == Some(ProgressForm::Json) {
                 output::archive_event(&path.display().to_string());
             } else {
                 output::line(path.display());
@@ -483,82 +404,130 @@ impl<'a> OutputFiles<'a> {
     }
 }
 
-/// Reads the archive, writes `outputs`, then shows `plugins`, or all and the health of the cluster;
-/// returns the exit code of `--fail-on`. `kept` is whether the archive remains at its path.
-pub(crate) fn report(
+/// Reports on the archive of a run.
+pub(crate) struct Reporter<'a> {
     verdict: VerdictFlags,
     progress: Option<ProgressForm>,
-    outputs: &OutputFiles<'_>,
-    archive: &Path,
-    plugins: Option<&[String]>,
-    kept: bool,
-) -> Result<u8> {
-    let path = archive.display().to_string();
-    let is_annotated = verdict.annotations.is_on();
-    let depth = if is_annotated || std::io::stdout().is_terminal() {
-        Depth::Tests
-    } else {
-        Depth::Run
-    };
-    let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
-    let mut report = Report::read(&opened, None)?;
-    let exit = report.exit(verdict.limit());
-    let people = std::io::stdout().is_terminal();
-    let explained = if people || is_annotated {
-        report.explain()
-    } else {
-        Ok(())
-    };
-    annotate(verdict.annotations, &report);
-    // Nothing that happens to standard output costs a file.
-    let written = outputs.write_report(&report, &path);
-    let mut out = output::buffered(people);
-    let events = progress == Some(ProgressForm::Json);
-    let printed = match explained {
-        Ok(()) if events => Ok(()),
-        Ok(()) if people => TextOutput {
-            look: ColorChoice::Auto.resolve(),
-            out: &mut out,
-        }
-        .report(&report),
-        Ok(()) => {
-            let view = View {
-                mode: ViewMode::Report,
-                node: None,
-                skip_prefix: false,
-            };
-            view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
-        }
-        explained => explained,
-    };
-    // Report the path before any later failure.
-    if kept && events {
-        output::archive_event(&path);
-    } else if kept {
-        writeln!(out, "\nArchive: {path}")?;
-    }
-    out.flush()?;
-    match printed.at("cannot show all of", &path).and(written) {
-        Ok(judgement) => {
-            let judged = judgement.map(|judgement| judgement.print());
-            Ok(judged.unwrap_or_default().max(ending(exit)))
-        }
-        Err(error) => Err(error_after_verdict(&error, exit)),
-    }
+    outputs: OutputFiles<'a>,
+    baseline: Option<Baseline>,
 }
 
-/// An error that leaves the verdict as it is.
-pub(super) fn error_after_verdict(error: &anyhow::Error, exit: Option<Exit>) -> anyhow::Error {
-    Error::Judged(format!("{error:#}"), exit).into()
-}
+impl<'a> Reporter<'a> {
+    /// Checks the requirements of the requested files, and the baseline, before hours of work.
+    pub(crate) fn open(
+        flags: &'a AfterwardsFlags,
+        progress: Option<ProgressForm>,
+        kit: Option<&str>,
+    ) -> Result<Self> {
+        Ok(Self {
+            verdict: flags.verdict,
+            progress,
+            outputs: OutputFiles::open(flags, kit)?,
+            baseline: flags.baseline.filled().map(Baseline::open).transpose()?,
+        })
+    }
 
-/// Prints the reason of an exit code other than 0.
-pub(crate) fn ending(exit: Option<Exit>) -> u8 {
-    let Some(Exit { code, reason }) = exit else {
-        return 0;
-    };
-    output::error(&format!("exit {code}: {}\n", visible::line(&reason)));
-    code
+    /// Whether anything is requested that needs the archive.
+    fn is_asked(&self) -> bool {
+        self.outputs.is_any() || self.baseline.is_some() || self.verdict.limit().judges()
+    }
+
+    /// Whether events replace the report.
+    fn has_events(&self) -> bool {
+        self.progress == Some(ProgressForm::Json)
+    }
+
+    /// Reads the archive, writes the requested files, then shows `plugins`, or all and the health
+    /// of the cluster, and the comparison with the baseline; returns the exit code of `--fail-on`.
+    /// `kept` is whether the archive remains at its path.
+    pub(crate) fn report(
+        &self,
+        archive: &Path,
+        plugins: Option<&[String]>,
+        kept: bool,
+    ) -> Result<u8> {
+        let path = archive.display().to_string();
+        let is_annotated = self.verdict.annotations.is_on();
+        let depth = if is_annotated || std::io::stdout().is_terminal() {
+            Depth::Tests
+        } else {
+            Depth::Run
+        };
+        let opened = OpenedArchive::open(&path, None, self.outputs.depth().max(depth))?;
+        let mut report = Report::read(&opened, None)?;
+        let baseline = self.baseline.as_ref();
+        let comparison = baseline
+            .map(|baseline| baseline.compare(archive))
+            .transpose()?;
+        let exit = match &comparison {
+            Some(comparison) => comparison.diff.exit(self.verdict.fail_on_changes()),
+            None => report.exit(self.verdict.limit()),
+        };
+        let people = std::io::stdout().is_terminal();
+        let explained = if people || is_annotated {
+            report.explain()
+        } else {
+            Ok(())
+        };
+        annotate(self.verdict.annotations, &report);
+        // Nothing that happens to standard output costs a file.
+        let written = self.outputs.write_report(&report, &path);
+        let mut out = output::buffered(people);
+        let shown = explained
+            .and_then(|()| self.show(&report, &opened, plugins, &mut out))
+            .and_then(|()| self.show_comparison(comparison.as_ref(), &mut out));
+        // Report the path before any later failure.
+        if kept && self.has_events() {
+            output::archive_event(&path);
+        } else if kept {
+            writeln!(out, "\nArchive: {path}")?;
+        }
+        out.flush()?;
+        match shown.at("cannot show all of", &path).and(written) {
+            Ok(judgement) => {
+                let judged = judgement.map(|judgement| judgement.print());
+                Ok(judged.unwrap_or_default().max(ending(exit)))
+            }
+            Err(error) => Err(error_after_verdict(&error, exit)),
+        }
+    }
+
+    fn show(
+        &self,
+        report: &Report<'_>,
+        opened: &OpenedArchive,
+        plugins: Option<&[String]>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        if self.has_events() {
+            return Ok(());
+        }
+        if std::io::stdout().is_terminal() {
+            let look = ColorChoice::Auto.resolve();
+            return TextOutput { look, out }.report(report);
+        }
+        let view = View {
+            mode: ViewMode::Report,
+            node: None,
+            skip_prefix: false,
+        };
+        view.show(opened, plugins.unwrap_or(&opened.plugins), out)
+    }
+
+    fn show_comparison(
+        &self,
+        comparison: Option<&Comparison<'_>>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        match comparison {
+            None => Ok(()),
+            Some(comparison) if self.has_events() => {
+                output::line(comparison_event(&comparison.diff.json()));
+                Ok(())
+            }
+            Some(comparison) => comparison.write(ColorChoice::Auto.resolve(), out),
+        }
+    }
 }
 
 /// Writes to a pipe or device, or replaces a file once the content is complete.
@@ -589,60 +558,4 @@ fn replacement(path: &Path) -> io::Result<Option<NewFile>> {
         about => about.map_or(0o666, |about| sys::mode(&about)),
     };
     NewFile::create(path, mode).map(Some)
-}
-
-/// Annotates a report whose causes are known. Problems are logged: they say nothing about the run.
-pub(super) fn annotate(annotations: Annotations, report: &Report<'_>) {
-    if !annotations.is_on() {
-        return;
-    }
-    for (level, causes) in [
-        ("error", &report.causes),
-        ("warning", &report.unknown_causes),
-    ] {
-        for cause in causes.iter().take(MAX_ANNOTATIONS) {
-            let title = format!("{} × {}", cause.count, cause.plugins.join(", "));
-            let mut text = format!("{} ({})", cause.headline().0, cause.extent());
-            text.extend(
-                cause
-                    .names
-                    .iter()
-                    .map(|place| format!("\n{}", plain(&place.text()))),
-            );
-            text.extend(cause.remedy.iter().map(|remedy| format!("\n{remedy}")));
-            output::command(&format!(
-                "::{level} title={}::{}\n",
-                encoded(&title, ":,"),
-                encoded(&text, "")
-            ));
-        }
-    }
-    let path = std::env::var_os("GITHUB_STEP_SUMMARY")
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from);
-    let Some(path) = path else { return };
-    let append = || -> Result<()> {
-        let mut text = Vec::new();
-        report::write_markdown(report, &mut text)?;
-        text.push(b'\n');
-        let mut file = File::options().append(true).create(true).open(&path)?;
-        Ok(std::io::Write::write_all(&mut file, &text)?)
-    };
-    if let Err(error) = append().at("cannot write the summary of the job to", &path) {
-        log::warn!("{error:#}");
-    }
-}
-
-/// Text as in a command of a workflow.
-fn encoded(text: &str, more: &str) -> String {
-    let is_special = |c: char| "%\r\n".contains(c) || more.contains(c);
-    text.chars()
-        .map(|c| {
-            if is_special(c) {
-                format!("%{:02X}", u32::from(c))
-            } else {
-                c.into()
-            }
-        })
-        .collect()
 }

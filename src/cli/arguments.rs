@@ -8,7 +8,7 @@ use clap::{ArgMatches, Command, CommandFactory as _, FromArgMatches as _};
 use super::flag::{accepting_values, like_original, showing_all, showing_switches, words};
 use super::{
     certify, completion, containers, delete, doctor, e2e, each, gather_flags, generate, images,
-    logs, query, results, retrieve, run, status, version, wait,
+    logs, plugins, query, results, retrieve, run_args, status, version, wait,
 };
 use base::Joined as _;
 use base::logger::LEVELS;
@@ -107,7 +107,7 @@ struct IgnoredFlags {
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Subcommand {
-    Run(Box<run::RunArgs>),
+    Run(Box<run_args::RunArgs>),
     Each(Box<each::EachArgs>),
     Doctor(Box<doctor::DoctorArgs>),
     Status(status::StatusArgs),
@@ -122,7 +122,7 @@ pub(crate) enum Subcommand {
     Modes(e2e::ModesArgs),
     E2e(e2e::E2eArgs),
     #[command(alias = "plugins")]
-    Plugin(generate::PluginArgs),
+    Plugin(plugins::PluginArgs),
     Images(Box<images::ImagesArgs>),
     Query(query::QueryArgs),
     Gather(gather_flags::GatherArgs),

@@ -19,12 +19,14 @@ use std::thread;
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use super::afterwards::{AfterwardsFlags, ColorChoice, OutputFiles, ending, error_after_verdict};
+use super::afterwards::{AfterwardsFlags, OutputFiles};
 use super::cluster::{self, ClusterFlags, RunAccess};
+use super::color::ColorChoice;
 use super::flag::{interrupted, invalid, usage_error, within};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::results::{self, Part};
-use super::run_flags::SettingFlags;
+use super::run_flags::RunFlags;
+use super::verdict::{ending, error_after_verdict};
 use crate::progress_view::{
     About, Board, ProgressOutput, Scene, Task, Trouble, Unit, of_run, report_event,
 };
@@ -33,6 +35,7 @@ use base::json::{self, json};
 use base::stop::{Stop, caught};
 use base::{logger, near, percent_encoded, sys, temp};
 use kube::{Config, Options};
+use model::plugin::STDIN;
 use model::status::{FAILED, Run};
 use report::{self, Many, TextOutput};
 use run::driver::process::{Talk, ending as process_ending, start, tail};
@@ -197,10 +200,12 @@ impl<'a> Fleet<'a> {
         self.refuse(flag, file.as_deref() == Some("-"));
     }
 
-    /// Refuses manifests and credentials from standard input.
-    pub(super) fn refuse_streams(&mut self, flags: &SettingFlags) {
-        self.refuse_stream("--file -", &flags.file);
-        self.refuse_stream("--credentials -", &flags.credentials.credentials);
+    /// Refuses plugins, manifests and credentials from standard input.
+    pub(super) fn refuse_streams(&mut self, flags: &RunFlags) {
+        let mut plugins = flags.plugins.plugins.iter();
+        self.refuse("--plugin -", plugins.any(|source| source == STDIN));
+        self.refuse_stream("--file -", &flags.run.file);
+        self.refuse_stream("--credentials -", &flags.run.credentials.credentials);
     }
 
     /// Rejects flags that have no meaning for several clusters.
@@ -229,7 +234,10 @@ impl<'a> Fleet<'a> {
             return output::or_quiet(self.progress);
         }
         match output::or_log(self.progress) {
-            ProgressOutput::Log if self.has_events => ProgressOutput::Plain,
+            // With a report, standard output is for that.
+            ProgressOutput::Log if self.has_events && self.reports.is_none() => {
+                ProgressOutput::Plain
+            }
             output => output,
         }
     }
@@ -366,17 +374,30 @@ impl Cluster {
         let Some(run) = run else {
             return [&self.name, "unknown", "", "", &*self.error].map(str::to_owned);
         };
-        let task = of_run(&run, &About::default()).as_task(&self.name);
-        let message = run.message.or(run.error).unwrap_or_default();
-        let results = format!("{}/{}", task.done, task.total);
-        [
-            self.name.clone(),
-            run.status,
-            results,
-            task.failed.to_string(),
-            message,
-        ]
+        run_row(&self.name, &run)
     }
+}
+
+/// The columns of [`run_row`].
+pub(super) fn run_head(place: &str) -> [&str; 5] {
+    [place, "status", "results", "failed", "message"]
+}
+
+/// A run as a row among others.
+pub(super) fn run_row(place: &str, run: &Run) -> [String; 5] {
+    let task = of_run(run, &About::default()).as_task(place);
+    let message = run.message.as_ref().or(run.error.as_ref());
+    [
+        place.to_owned(),
+        run.status.clone(),
+        format!("{}/{}", task.done, task.total),
+        task.failed.to_string(),
+        // What follows the first line are commands.
+        message
+            .and_then(|message| message.lines().next())
+            .unwrap_or_default()
+            .to_owned(),
+    ]
 }
 
 /// The work in all clusters.
@@ -456,7 +477,7 @@ fn show_documents(form: DocumentForm, clusters: &[Cluster]) {
 
 fn show_status(form: Option<TableForm>, clusters: &[Cluster]) {
     let rows: Vec<_> = clusters.iter().map(Cluster::row).collect();
-    let head = ["cluster", "status", "results", "failed", "message"];
+    let head = run_head("cluster");
     output::print(&output::in_form(form, head, &rows, || {
         output::table(head, &rows, false)
     }));
@@ -536,14 +557,14 @@ impl Work<'_> {
         &self,
         folder: &Path,
         flags: Vec<OsString>,
-        hear: &mut dyn FnMut(&str),
+        handle_line: &mut dyn FnMut(&str),
     ) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
         if self.fleet.resumes
             && let Ok(archive) = report::locate(&folder.display().to_string())
         {
-            hear(&crate::progress_view::archive_event(&archive));
+            handle_line(&crate::progress_view::archive_event(&archive));
             return Ok((0, String::new()));
         }
         // The run may have gone on without a command that watches it.
@@ -555,7 +576,7 @@ impl Work<'_> {
                 // Without the mark, `--resume` starts another run.
                 let _ = fs::write(&mark, "");
             }
-            hear(line);
+            handle_line(line);
         });
         if !self.stop.stopped() {
             let _ = fs::remove_file(&mark);
@@ -624,13 +645,13 @@ fn word(name: &str, value: impl AsRef<OsStr>) -> OsString {
     word
 }
 
-/// Runs this program with `words`; passes each line of its output to `hear`. Returns the exit code
+/// Runs this program with `words`; passes each line of its output to `handle_line`. Returns the exit code
 /// and the last message.
 fn process(
     words: &[OsString],
     log: &Path,
     stop: &Stop,
-    hear: &mut dyn FnMut(&str),
+    handle_line: &mut dyn FnMut(&str),
 ) -> Result<(u8, String)> {
     File::create(log).at("cannot write", log)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -660,7 +681,7 @@ fn process(
         .context("cannot read its output")?
         > 0
     {
-        hear(&String::from_utf8_lossy(&line));
+        handle_line(&String::from_utf8_lossy(&line));
         line.clear();
     }
     drop(output);

@@ -5,13 +5,12 @@ use serde_json::Value;
 
 use super::afterwards::AfterwardsFlags;
 use super::clusters::{self, ClustersFlags, Fleet, Printed};
-use super::flag::{Filled as _, Hidden, Varied, interrupted, usage_error, words};
+use super::flag::{Filled as _, Hidden, Varied, examples, interrupted, usage_error, words};
 use super::manifest::{checks, objects, read_given, skipped};
 use super::output::{self, DocumentForm};
-use super::run::BeforeRunFlags;
+use super::run_args::BeforeRunFlags;
 use super::run_flags::{NodeFlags, ProgressFlags, RunFlags};
 use super::run_plan::{Purpose, RunRequest};
-use super::usage::examples;
 use crate::deploy::Preflight;
 use crate::doctor::{self, Check, Subject};
 use kube::Client;
@@ -77,7 +76,7 @@ impl DoctorArgs {
             &self.flags.cluster,
             self.flags.access().namespace,
         )?;
-        fleet.refuse_streams(&self.flags.run);
+        fleet.refuse_streams(&self.flags);
         fleet.refuse("--format junit", self.scope.format == "junit");
         fleet.refuse("--certify", self.afterwards.flags.certify.is_some());
         fleet.progress = self.progress.output;

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 
 use base::at::At as _;
 use base::small;
@@ -20,12 +20,7 @@ pub(super) fn base_name(path: &str) -> Result<String> {
 
 /// The text of a file named by a flag.
 pub(super) fn read_text(path: &str) -> Result<String> {
-    String::from_utf8(read_file(path)?).map_err(|error| {
-        anyhow!(
-            "`{path}` is not text: byte {} is not UTF-8",
-            error.utf8_error().valid_up_to()
-        )
-    })
+    small::text(read_file(path)?).at("cannot read", path)
 }
 
 /// The bytes of a file named by a flag.

@@ -14,8 +14,27 @@ use clap::builder::{PossibleValuesParser, Str, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 use crate::image::release;
+use base::Joined as _;
 use base::pattern;
 use model::verdict::Exit;
+
+/// Examples below the help of a command: what each does, and the command line.
+pub(crate) fn examples(rows: &[(&str, &str)]) -> String {
+    let rows = rows
+        .iter()
+        .map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
+    format!("Examples:\n{}", rows.joined("\n"))
+}
+
+pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set())
+}
+
+pub(crate) fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
+    command.get_arguments().filter(|arg| !arg.is_hide_set())
+}
 
 /// The command and all its subcommands, with switches that also accept `=true` and `=false`.
 pub(crate) fn accepting_values(command: Command) -> Command {
@@ -114,6 +133,9 @@ pub(crate) fn parse_version(word: &str) -> Result<String, String> {
     release::parse(word).map_err(|reason| format!("{reason}, {auto}, {ignore} or {latest}"))
 }
 
+/// A range up to this number or more is one without an end for people.
+const NO_LIMIT: i64 = u32::MAX as i64;
+
 /// A parser of numbers in a range.
 pub(crate) fn within<N: TryFrom<i64> + Clone + Send + Sync + 'static>(
     range: RangeInclusive<i64>,
@@ -124,7 +146,10 @@ pub(crate) fn within<N: TryFrom<i64> + Clone + Send + Sync + 'static>(
             .ok()
             .filter(|number| range.contains(number))
             .and_then(|number| N::try_from(number).ok());
-        number.ok_or_else(|| format!("write a number from {} to {}", range.start(), range.end()))
+        number.ok_or_else(|| match range.end() {
+            end if *end >= NO_LIMIT => format!("write a number, at least {}", range.start()),
+            end => format!("write a number from {} to {end}", range.start()),
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
-use super::afterwards::ColorChoice;
+use super::color::ColorChoice;
 use super::flag::Filled as _;
 use super::gather_flags::{
     CommandArgs, DeliveryFlags, EchoArgs, GatherArgs, GatherCommand, HostFactsArgs,

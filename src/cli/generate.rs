@@ -1,33 +1,30 @@
-//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions;
-//! `sonobuoy schema`: the JSON Schemas of those that users write; and `sonobuoy plugin`: manages
-//! definitions installed for use by name.
+//! `sonobuoy gen`: prints the objects of a run, its configuration, and plugin definitions; and
+//! `sonobuoy schema`: the JSON Schemas of those that users write.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use clap::Command;
 
 use super::cluster::ClusterFlags;
 use super::file::{base_name, read_text};
-use super::flag::{Filled as _, Variation, Varied, invalid, is_of, words};
+use super::flag::{Filled as _, Variation, Varied, examples, invalid, is_of, visible, words};
 use super::manifest::read_manifest;
-use super::output::{self, TableFormFlag};
+use super::output;
 use super::run_flags::{
     DefaultPodSpecFlag, Harden, HardenFlag, NodeFlags, Placed, RbacFlag, RbacMode, RunFlags,
     StatusServiceKind, placed_text,
 };
 use super::run_plan::{Purpose, RunRequest};
-use super::usage::examples;
-use super::{arguments, usage};
 use crate::deploy;
 use crate::image;
 use base::at::At as _;
 use base::json::json;
 use base::temp;
-use kube::Object as _;
 use model::config;
 use model::names;
-use model::plugin::{self, Definition, DriverKind, Installed, builtin};
+use model::plugin::{self, Definition, DriverKind, builtin};
 
 /// The differences of the printed objects from those of `run`.
 const OF_ORIGINAL: &str = "By default, this prints the objects of the original. With --harden on, \
@@ -172,7 +169,15 @@ enum GenPluginCommand {
     /// Print the definition of the built-in e2e plugin
     E2e(GenE2eArgs),
     /// Print the definition of the built-in systemd-logs plugin
-    SystemdLogs(GenSystemdLogsArgs),
+    SystemdLogs(GenBuiltInArgs),
+    /// Print the definition of the built-in hello plugin
+    Hello(GenBuiltInArgs),
+    /// Print the definition of the built-in host-facts plugin
+    HostFacts(GenBuiltInArgs),
+    /// Print the definition of the built-in network plugin
+    Network(GenBuiltInArgs),
+    /// Print the definition of the built-in systemd-logs-native plugin
+    SystemdLogsNative(GenBuiltInArgs),
 }
 
 /// The built-in e2e plugin
@@ -184,9 +189,9 @@ struct GenE2eArgs {
     config_maps: ConfigMapFlag,
 }
 
-/// The built-in systemd-logs plugin
+/// A built-in plugin without tests
 #[derive(clap::Args)]
-struct GenSystemdLogsArgs {
+struct GenBuiltInArgs {
     #[command(flatten)]
     run: PrintedFlags,
 }
@@ -202,7 +207,7 @@ struct ConfigMapFlag {
 /// How often a new plugin runs.
 #[derive(Clone, Copy, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
-enum PluginType {
+pub(super) enum PluginType {
     Job,
     DaemonSet,
 }
@@ -230,46 +235,8 @@ enum SchemaName {
     Config,
 }
 
-/// Manage installed plugins
-#[derive(clap::Args)]
-pub(crate) struct PluginArgs {
-    #[command(subcommand)]
-    command: PluginCommand,
-}
-
-#[derive(clap::Subcommand)]
-enum PluginCommand {
-    /// List the installed plugins
-    List(TableFormFlag),
-    /// Print an installed plugin
-    Show(InstalledPluginArgs),
-    /// Install a plugin from a file or URL
-    Install(InstallArgs),
-    /// Remove an installed plugin
-    Uninstall(InstalledPluginArgs),
-}
-
-/// An installed plugin
-#[derive(clap::Args)]
-struct InstalledPluginArgs {
-    /// Name that `plugin list` prints after "Run as"
-    #[arg(value_name = "NAME")]
-    name: String,
-}
-
-/// A plugin to install
-#[derive(clap::Args)]
-struct InstallArgs {
-    /// Name to install it under
-    #[arg(value_name = "SAVE-AS")]
-    save_as: String,
-    /// File or URL of its definition
-    #[arg(value_name = "SOURCE")]
-    source: String,
-}
-
-/// Runs the command or its subcommand.
-pub(crate) fn run(args: &GenArgs, level: &str) -> Result<()> {
+/// Runs the command or its subcommand; `commands` are those that the help of `gen cli` describes.
+pub(crate) fn run(args: &GenArgs, level: &str, commands: fn() -> Command) -> Result<()> {
     let text = match &args.command {
         None => manifest(&args.objects, level)?,
         Some(GenCommand::Config(args)) => {
@@ -278,7 +245,7 @@ pub(crate) fn run(args: &GenArgs, level: &str) -> Result<()> {
             request.check()?;
             format!("{}\n", request.config.to_json())
         }
-        Some(GenCommand::Cli(args)) => return write_pages(args),
+        Some(GenCommand::Cli(args)) => return write_pages(args, commands()),
         Some(GenCommand::Plugin(args)) => match &args.command {
             None => new_plugin(args)?,
             Some(GenPluginCommand::E2e(args)) => {
@@ -287,8 +254,17 @@ pub(crate) fn run(args: &GenArgs, level: &str) -> Result<()> {
                 built_in(request, builtin::E2E)?
             }
             Some(GenPluginCommand::SystemdLogs(args)) => {
-                let request = RunRequest::new(Purpose::Print, &args.run.flags, None, level)?;
-                built_in(request, builtin::SYSTEMD_LOGS)?
+                built_in(args.request(level)?, builtin::SYSTEMD_LOGS)?
+            }
+            Some(GenPluginCommand::Hello(args)) => built_in(args.request(level)?, builtin::HELLO)?,
+            Some(GenPluginCommand::HostFacts(args)) => {
+                built_in(args.request(level)?, builtin::HOST_FACTS)?
+            }
+            Some(GenPluginCommand::Network(args)) => {
+                built_in(args.request(level)?, builtin::NETWORK)?
+            }
+            Some(GenPluginCommand::SystemdLogsNative(args)) => {
+                built_in(args.request(level)?, builtin::SYSTEMD_LOGS_NATIVE)?
             }
         },
         Some(GenCommand::DefaultImageConfig(_)) => {
@@ -297,6 +273,12 @@ pub(crate) fn run(args: &GenArgs, level: &str) -> Result<()> {
     };
     output::data(&text);
     Ok(())
+}
+
+impl GenBuiltInArgs {
+    fn request<'a>(&'a self, level: &'a str) -> Result<RunRequest<'a>> {
+        RunRequest::new(Purpose::Print, &self.run.flags, None, level)
+    }
 }
 
 /// The definition of a built-in plugin, changed by flags.
@@ -316,12 +298,12 @@ pub(crate) fn schema(args: &SchemaArgs) -> Result<()> {
 }
 
 /// Writes a Markdown page with the help of each command.
-fn write_pages(args: &GenCliArgs) -> Result<()> {
+fn write_pages(args: &GenCliArgs, commands: Command) -> Result<()> {
     let dir = Path::new(if args.dir.is_empty() { "." } else { &args.dir });
     std::fs::create_dir_all(dir).at("cannot create", dir)?;
-    let mut commands = vec![arguments::for_display()];
+    let mut commands = vec![commands];
     while let Some(mut command) = commands.pop() {
-        commands.extend(usage::visible(&command).cloned());
+        commands.extend(visible(&command).cloned());
         let help = command.render_help();
         let name = command.get_bin_name().unwrap_or_default();
         let file = dir.join(name.replace(' ', "_") + ".md");
@@ -352,10 +334,19 @@ fn manifest(args: &GenConfigArgs, level: &str) -> Result<String> {
 
 /// A new definition: an example in a language, or from flags.
 fn new_plugin(args: &GenPluginArgs) -> Result<String> {
-    let Some(language) = args.example else {
-        return Ok(format!("{}\n", definition(args)?.to_yaml()));
-    };
-    let text = builtin::example(language, args.name.filled(), args.plugin_type.driver())
+    match args.example {
+        Some(language) => example(language, args.name.filled(), args.plugin_type),
+        None => Ok(format!("{}\n", definition(args)?.to_yaml())),
+    }
+}
+
+/// A definition that works as it is, as text with comments.
+pub(super) fn example(
+    language: &str,
+    name: Option<&str>,
+    plugin_type: PluginType,
+) -> Result<String> {
+    let text = builtin::example(language, name, plugin_type.driver())
         .context("no example exists in this language")?;
     plugin::check(&plugin::read(&text)?.definition)?;
     Ok(text)
@@ -424,79 +415,4 @@ fn definition(args: &GenPluginArgs) -> Result<Definition> {
         log::warn!("{error}; change it, or run it under another name, as with `-p FILE@newname`");
     }
     Ok(definition)
-}
-
-/// Runs `plugin`.
-pub(crate) fn plugin(args: &PluginArgs) -> Result<()> {
-    let installed = Installed::open()?;
-    let text = match &args.command {
-        PluginCommand::List(form) => installed_plugins(*form, &installed)?,
-        PluginCommand::Show(args) => {
-            let loaded = installed.show(&args.name)?;
-            loaded.notes.iter().for_each(|note| log::warn!("{note}"));
-            format!("{}\n", loaded.definition.to_full_yaml())
-        }
-        PluginCommand::Install(args) => install_plugin(&installed, &args.save_as, &args.source)?,
-        PluginCommand::Uninstall(args) => format!(
-            "Uninstalled plugin file {}\n",
-            installed.uninstall(&args.name)?.display()
-        ),
-    };
-    output::data(&text);
-    Ok(())
-}
-
-fn installed_plugins(form: TableFormFlag, installed: &Installed) -> Result<String> {
-    let (mut blocks, mut rows) = (Vec::new(), Vec::new());
-    for (path, loaded) in installed.list()? {
-        let definition = match loaded {
-            Ok(loaded) => loaded.definition,
-            Err(error) => {
-                log::error!("{error:#}");
-                continue;
-            }
-        };
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let (name, file, config) = (
-            definition.name(),
-            path.display().to_string(),
-            &definition.config,
-        );
-        let (source, description) = (&config.source_url, &config.description);
-        blocks.push(format!(
-            "Run as: {stem}\nFilename: {file}\nPlugin name (in aggregator): {name}\nSource URL: \
-             {source}\nDescription: {description}\n",
-        ));
-        rows.push(
-            [
-                &*stem,
-                name,
-                config.driver.name(),
-                &file,
-                source,
-                description,
-            ]
-            .map(str::to_owned),
-        );
-    }
-    let head = ["name", "plugin", "driver", "file", "source", "description"];
-    Ok(output::in_form(form.output, head, &rows, || {
-        blocks.join("---\n")
-    }))
-}
-
-fn install_plugin(installed: &Installed, save_as: &str, source: &str) -> Result<String> {
-    let loaded = plugin::load_only(source)?;
-    plugin::check_content(&loaded.definition)?;
-    // The name in the file is replaceable at each run.
-    if let Err(error) = plugin::check_name_of(&loaded.definition) {
-        log::warn!("{error}; it runs under another name, as with `-p {save_as}@newname`");
-    }
-    loaded.notes.iter().for_each(|note| log::warn!("{note}"));
-    let path = installed.install(save_as, &loaded.definition)?;
-    let container = loaded.definition.spec["name"].text();
-    Ok(format!(
-        "Installed plugin {container} into file {} from source {source}\n",
-        path.display()
-    ))
 }

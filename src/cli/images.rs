@@ -18,14 +18,13 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::cluster::ClusterFlags;
 use super::e2e::IsolationFlag;
 use super::file::read_text;
-use super::flag::{Filled as _, parse_version};
+use super::flag::{Filled as _, examples, parse_version};
 use super::load::usual_archive;
 use super::output::{self, TableFormFlag};
 use super::run_flags::{
     KUBERNETES_VERSION_HELP, PLUGIN_ENV_HELP, RepositoryFlags, read_configuration,
 };
 use super::run_plan::{self, registries};
-use super::usage::examples;
 use crate::doctor::{self, Nodes, Pulled};
 use crate::image::conformance::Tests;
 use crate::image::kit::{self, Kit};

@@ -7,7 +7,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 
 use super::cluster::ClusterFlags;
 use super::flag::Filled as _;
-use super::run::LoadFlags;
 use crate::deploy::load;
 use base::at::At as _;
 use base::{small, temp};
@@ -35,6 +34,33 @@ const TOOLS: [(&str, &str, &[&str]); 3] = [
         &["image", "load", "A", "--profile", "minikubeC"],
     ),
 ];
+
+/// How Sonobuoy's image gets into the nodes
+#[derive(Clone, clap::Args)]
+pub(crate) struct LoadFlags {
+    /// First load Sonobuoy's image into the nodes, through kind, k3d, minikube or, with
+    /// --load-with, a privileged pod per node; without a value, the archive next to this program
+    /// or in `target`
+    #[arg(
+        long,
+        value_name = "ARCHIVE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = DEFAULT_ARCHIVE,
+        help_heading = "Images",
+        hide_short_help = true
+    )]
+    pub load: Option<String>,
+    /// With --load: image with a shell for the privileged pods that load Sonobuoy's, best by its
+    /// digest; required unless the cluster is one of kind, k3d or minikube
+    #[arg(
+        long,
+        value_name = "IMAGE",
+        help_heading = "Images",
+        hide_short_help = true
+    )]
+    pub load_with: Option<String>,
+}
 
 /// Loads `image` unless every node has it, and reports what was done.
 pub(super) fn load_image(

@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{
-    AfterwardsFlags, OutputFiles, check_upload, prepare_archive_folder, prune, report,
-};
+use super::afterwards::{AfterwardsFlags, Reporter, check_upload, prepare_archive_folder, prune};
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
+use super::load::LoadFlags;
 use super::output::{self, INTERRUPTED};
-use super::run::{BeforeRunFlags, DryRun, LoadFlags, RunArgs};
+use super::run_args::{BeforeRunFlags, DryRun, RunArgs};
 use super::run_flags::{
     DNS_NAMESPACE, DNS_POD_LABELS, E2eFlags, Harden, ImageFlags, NodeFlags, PluginFlags,
     PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,
 };
 use super::run_plan::RunRequest;
-use super::wait::{DAY, verdict};
-use crate::pipeline::{self, LocalRun};
+use super::transfer;
+use super::wait::{DAY, report_end, verdict};
+use crate::pipeline::LocalRun;
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
 use base::stop::Stop;
@@ -75,7 +75,8 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     prepare_archive_folder(&local.out)?;
 
     let out = local.out.clone();
-    let outputs = OutputFiles::open(&args.afterwards, args.run.images.kit.filled())?;
+    let kit = args.run.images.kit.filled();
+    let reporter = Reporter::open(&args.afterwards, args.progress.output, kit)?;
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
@@ -141,8 +142,12 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     }
     let mut unsent = false;
     if let Some(url) = upload
-        && let Err(error) =
-            pipeline::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
+        && let Err(error) = transfer::upload(
+            args.progress.output,
+            std::slice::from_ref(&ended.archive),
+            url,
+            &Stop::new(),
+        )
     {
         log::error!("{error:#}; the archive is `{}`", ended.archive.display());
         unsent = true;
@@ -153,18 +158,14 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let names: Vec<_> = wholes
         .map(|definition| definition.name().to_owned())
         .collect();
+    if !stop.stopped() {
+        report_end(&complete);
+    }
     // Without a cluster there is nothing to show about its health.
     let code = if args.afterwards.is_shown_by_caller {
         0
     } else {
-        report(
-            args.afterwards.verdict,
-            args.progress.output,
-            &outputs,
-            &ended.archive,
-            Some(&names),
-            true,
-        )?
+        reporter.report(&ended.archive, Some(&names), true)?
     };
     prune(
         args.afterwards.keep,
@@ -340,6 +341,7 @@ fn ignored_of_settings(flags: &SettingFlags) -> Vec<GivenFlag> {
         harden,
         redaction: _,
         no_snapshot: _,
+        mark_nodes,
         results_pvc,
         status_service,
         credentials,
@@ -357,6 +359,7 @@ fn ignored_of_settings(flags: &SettingFlags) -> Vec<GivenFlag> {
         ("--namespace-psa-enforce-level", psa_level.is_some()),
         ("--identity", identity.is_some()),
         ("--harden", harden.harden != Harden::On),
+        ("--mark-nodes", mark_nodes.is_some()),
         ("--results-pvc", results_pvc.is_some()),
         ("--status-service", serves_status),
         ("--credentials", credentials.credentials.is_some()),
@@ -418,6 +421,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         upload: _,
         junit: _,
         html: _,
+        baseline: _,
         certify: _,
         product: _,
         delete,

@@ -10,6 +10,7 @@ use super::flag::invalid;
 use super::run_flags::PreflightFlags;
 use super::run_plan::RunRequest;
 use crate::deploy::{self, CHECKS, Plan, Preflight};
+use base::at::At as _;
 use base::small;
 
 /// Larger than any manifest that a cluster accepts.
@@ -66,7 +67,7 @@ pub(super) fn read_manifest(file: &str) -> Result<String> {
         _ => small::read(file.as_ref(), MAX_MANIFEST_BYTES),
     };
     read.and_then(small::text)
-        .with_context(|| format!("cannot read `{}`", file_name(file)))
+        .at("cannot read", file_name(file))
 }
 
 fn file_name(file: &str) -> &str {

@@ -15,18 +15,23 @@ use model::names::VERSION;
 use model::verdict::code_after_error;
 
 mod arguments;
+mod candidates;
 mod cluster;
+mod color;
 mod file;
 mod flag;
 mod output;
+mod run_args;
 mod run_flags;
 mod run_plan;
 mod usage;
+mod verdict;
 
 mod afterwards;
 mod answers;
 mod certify;
 mod clusters;
+mod comparison;
 mod completion;
 mod containers;
 mod delete;
@@ -43,11 +48,13 @@ mod load;
 mod local;
 mod logs;
 mod manifest;
+mod plugins;
 mod query;
 mod results;
 mod retrieve;
 mod run;
 mod status;
+mod transfer;
 mod version;
 mod wait;
 
@@ -82,7 +89,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     std::panic::set_hook(Box::new(report_bug));
     sys::withhold_inherited_files();
     let args = without_own_path(args.into_iter().collect());
-    if let Some(code) = completion::answer(&args) {
+    if let Some(code) = candidates::answer(&args) {
         return code;
     }
     if let Err(error) = sys::survive_file_limit() {
@@ -97,6 +104,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
     let table = arguments::parsed();
     let (ordered, path) = usage::ordered(&table, &args);
+    if usage::asks_for_help(&args, &path) {
+        return end(help(&path).map(|()| 0), &path);
+    }
     let is_old = args
         .iter()
         .any(|arg| arg.to_string_lossy().starts_with(OLD_VERSION));
@@ -213,12 +223,12 @@ fn dispatch(arguments: Arguments) -> Result<u8> {
             gather_flags::GatherCommand::Hello(args) => hello::run(args),
             _ => gather::run(&args),
         },
-        Subcommand::Gen(args) => generate::run(&args, level),
+        Subcommand::Gen(args) => generate::run(&args, level, arguments::for_display),
         Subcommand::Get(args) => logs::get(&args),
         Subcommand::Help(args) => help(&args.command),
         Subcommand::Images(args) => images::run(&args),
         Subcommand::Logs(args) => logs::run(&args),
-        Subcommand::Plugin(args) => generate::plugin(&args),
+        Subcommand::Plugin(args) => plugins::run(&args),
         Subcommand::PostProcess(args) => containers::post_process(&args),
         Subcommand::Query(args) => query::run(&args),
         Subcommand::Schema(args) => generate::schema(&args),
@@ -253,17 +263,22 @@ fn end_with_error(error: &anyhow::Error, path: &[String]) -> u8 {
     }
     let is_usage = matches!(special, Some(Error::Usage(_)));
     let mut message = format!("{error:#}");
-    if error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref())
-        .any(kube::Error::is_unreached)
-    {
+    let of_cluster = || {
+        error
+            .chain()
+            .filter_map(|cause| cause.downcast_ref::<kube::Error>())
+    };
+    if of_cluster().any(kube::Error::is_unreached) {
         message.push_str("; check the address in the kubeconfig, VPN, proxy and firewall");
+    }
+    let is_run = path.first().is_some_and(|command| command == "run");
+    if is_run && of_cluster().any(kube::Error::is_unconfigured) {
+        message.push_str("; `run --local` needs no cluster");
     }
     let usage = is_usage.then(|| usage_of(path));
     report_error(&message, usage.as_deref());
     match special {
-        Some(Error::Judged(_, exit)) => code_after_error(afterwards::ending(exit.clone())),
+        Some(Error::Judged(_, exit)) => code_after_error(verdict::ending(exit.clone())),
         _ => code_after_error(0),
     }
 }

@@ -353,10 +353,15 @@ fn possible(form: Option<ProgressForm>) -> Option<ProgressOutput> {
     })
 }
 
-/// The requested output, else a board on a terminal; `None` for the original's lines.
-pub(crate) fn or_original(form: Option<ProgressForm>) -> Option<ProgressOutput> {
-    let is_watched = || io::stdout().is_terminal() && progress_view::possible();
-    possible(form).or_else(|| is_watched().then_some(ProgressOutput::Board))
+/// The requested output, else a board on a terminal; `None` for the original's lines. `has_product`
+/// is whether standard output is for something else.
+pub(crate) fn or_original(form: Option<ProgressForm>, has_product: bool) -> Option<ProgressOutput> {
+    let is_watched = || (has_product || io::stdout().is_terminal()) && progress_view::possible();
+    match possible(form) {
+        Some(ProgressOutput::Plain) if has_product => Some(ProgressOutput::Log),
+        None => is_watched().then_some(ProgressOutput::Board),
+        output => output,
+    }
 }
 
 /// The requested output, else a board if one can be drawn; lines go to the log.

@@ -1,19 +1,24 @@
 //! The commands about archives: `sonobuoy results` shows them, as text or for programs, and
 //! compares them; `verify` checks the seal of one, using only files.
 
-use std::io::{IsTerminal as _, Write};
+use std::fs;
+use std::io::{BufWriter, IsTerminal as _, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
-use super::afterwards::{ColorChoice, VerdictFlags, annotate, ending};
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
-use super::flag::{Filled as _, usage_error, words};
-use super::retrieve::{fetch, interrupted_transfer, unpack};
-use super::usage::examples;
+use super::color::ColorChoice;
+use super::comparison::{self, check_names, check_seal_beside};
+use super::flag::{Filled as _, examples, usage_error, words};
+use super::transfer::{fetch, interrupted_transfer, unpack};
+use super::verdict::{VerdictFlags, annotate, ending};
 use super::{containers, output};
 use crate::remote::{Retrieval, seal};
-use base::{near, temp};
+use base::at::At as _;
+use base::{near, sys, temp};
 use clap::builder::TypedValueParser as _;
 use model::layout;
 use model::verdict::{Exit, FailOn, Limit};
@@ -22,6 +27,10 @@ use report::{
     ViewMode, write_json,
 };
 
+/// How long a browser may take to report that it cannot start, and how often it is asked.
+const BROWSER_START: Duration = Duration::from_secs(2);
+const BROWSER_TICK: Duration = Duration::from_millis(50);
+
 /// Report on an archive
 #[derive(clap::Args)]
 #[command(
@@ -29,7 +38,7 @@ use report::{
     subcommand_negates_reqs = true,
     after_help = examples(&[
         ("Report on the newest archive in this folder", "sonobuoy results latest"),
-        ("A page to open in a browser", "sonobuoy results latest --format html"),
+        ("The same as a page in a browser", "sonobuoy results latest --open"),
         ("Report on the run in the cluster", "sonobuoy results --from-cluster"),
         ("Compare two runs", "sonobuoy results diff before.tar.gz after.tar.gz"),
     ])
@@ -90,12 +99,25 @@ pub(crate) struct ResultsArgs {
         default_value_t = ResultsFormat::Text
     )]
     format: ResultsFormat,
+    /// Write the html page into a temporary file, print its name, and show it in a browser
+    #[arg(long, conflicts_with_all = ["format", "facts", "mode"])]
+    open: bool,
     #[command(flatten)]
     color: ColorFlag,
     #[command(flatten)]
     verdict: VerdictFlags,
     #[command(flatten)]
     cluster: ClusterFlags,
+}
+
+impl ResultsArgs {
+    fn format(&self) -> ResultsFormat {
+        if self.open {
+            ResultsFormat::Html
+        } else {
+            self.format
+        }
+    }
 }
 
 #[derive(clap::Subcommand)]
@@ -242,25 +264,69 @@ pub(crate) fn run(args: &ResultsArgs) -> Result<u8> {
         .map(String::as_str)
         .collect();
     let is_sealed = are_seals_right(&archives);
-    let ended = match archives[..] {
-        [archive] if args.format != ResultsFormat::OpenMetrics || args.facts.is_some() => {
-            let mut out = output::buffered(is_for_people(args));
-            let result = show(args, archive, &mut out);
-            // Flush the output before reporting an error.
-            out.flush()?;
-            result.with_context(|| format!("could not process archive: {archive}"))?
-        }
-        _ => many(args, &archives)?,
+    let ended = if args.open {
+        let (path, file) = temp::remaining("sonobuoy-report-", ".html")?;
+        let mut page = BufWriter::new(file);
+        let shown = show_all(args, &archives, &mut page);
+        let ended = shown.inspect_err(|_| drop(fs::remove_file(&path)))?;
+        output::line(path.display());
+        open_in_browser(&path)?;
+        ended
+    } else {
+        show_all(args, &archives, &mut output::buffered(is_for_people(args)))?
     };
     Ok(end_report(ended, is_sealed))
 }
 
-/// Rejects empty names of archives, which would mean the current folder.
-pub(super) fn check_names<'a>(archives: impl IntoIterator<Item = &'a String>) -> Result<()> {
-    if archives.into_iter().any(String::is_empty) {
-        return Err(usage_error(
-            "the name of an archive is empty: is a variable unset?",
-        ));
+/// Shows one archive, or several side by side; returns the exit code of `--fail-on` with its
+/// reason.
+fn show_all(
+    args: &ResultsArgs,
+    archives: &[&str],
+    out: &mut BufWriter<impl Write>,
+) -> Result<Option<Exit>> {
+    match archives[..] {
+        [archive] if args.format() != ResultsFormat::OpenMetrics || args.facts.is_some() => {
+            let result = show(args, archive, out);
+            // Flush the output before reporting an error.
+            out.flush()?;
+            result.with_context(|| format!("could not process archive: {archive}"))
+        }
+        _ => many(args, archives, out),
+    }
+}
+
+/// Shows a page in the user's browser: the program in `BROWSER`, else that of the desktop. It is
+/// not waited for beyond its start.
+fn open_in_browser(page: &Path) -> Result<()> {
+    let browser = sys::variable("BROWSER");
+    let (program, first_args) = match &browser {
+        Some(program) => (program.as_str(), &[][..]),
+        None => (sys::OPENER[0], &sys::OPENER[1..]),
+    };
+    let failure = |reason: String| {
+        anyhow!(
+            "`{program}` cannot show the page: {reason}; open `{}` yourself",
+            page.display()
+        )
+    };
+    let mut command = Command::new(sys::program(Path::new(program)));
+    command.args(first_args).arg(page);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    let mut child = command
+        .spawn()
+        .map_err(|error| failure(error.to_string()))?;
+    let begun = Instant::now();
+    let stop = output::stop_on_signal()?;
+    while begun.elapsed() < BROWSER_START && !stop.wait(BROWSER_TICK) {
+        match child.try_wait()? {
+            None => {}
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(failure(status.to_string())),
+        }
     }
     Ok(())
 }
@@ -268,14 +334,9 @@ pub(super) fn check_names<'a>(archives: impl IntoIterator<Item = &'a String>) ->
 /// Whether no archive differs from the seal beside it. Warns of each that does.
 fn are_seals_right(archives: &[&str]) -> bool {
     let mut are_right = true;
-    for archive in archives.iter().filter_map(|name| report::locate(name).ok()) {
-        let path = Path::new(&archive);
-        // A checksum alone may be anybody's.
-        if !path.is_file() || !layout::seal(path).iter().all(|part| part.exists()) {
-            continue;
-        }
-        if let Err(error) = seal::check_file(path, None, false) {
-            log::warn!("`{archive}` is not as it was sealed: {error:#}");
+    for archive in archives {
+        if let Err(error) = check_seal_beside(archive) {
+            log::warn!("{error:#}");
             are_right = false;
         }
     }
@@ -335,7 +396,7 @@ fn from_cluster(args: &ResultsArgs) -> Result<(temp::Folder, String)> {
 /// Whether to print the text report: requested, or by default on a terminal.
 fn is_for_people(args: &ResultsArgs) -> bool {
     let is_default = args.mode.is_none() && std::io::stdout().is_terminal();
-    args.format == ResultsFormat::Text
+    args.format() == ResultsFormat::Text
         && args.facts.is_none()
         && (is_default || args.mode == Some(ResultsMode::Summary))
 }
@@ -343,7 +404,7 @@ fn is_for_people(args: &ResultsArgs) -> bool {
 /// Shows one archive; returns the exit code of `--fail-on` with its reason.
 fn show(args: &ResultsArgs, name: &str, out: &mut impl Write) -> Result<Option<Exit>> {
     let (plugin, node) = (args.plugin.filled(), args.node.filled());
-    let format = args.format;
+    let format = args.format();
     if let Some(choice) = args.facts {
         let depth = if choice == FactChoice::All {
             Depth::Page
@@ -511,7 +572,11 @@ pub(super) fn add(
 }
 
 /// Shows several archives side by side; returns the worst exit code with its reason.
-fn many(args: &ResultsArgs, archives: &[&str]) -> Result<Option<Exit>> {
+fn many(
+    args: &ResultsArgs,
+    archives: &[&str],
+    out: &mut BufWriter<impl Write>,
+) -> Result<Option<Exit>> {
     let part = Part {
         plugin: args.plugin.filled(),
         node: args.node.filled(),
@@ -521,25 +586,24 @@ fn many(args: &ResultsArgs, archives: &[&str]) -> Result<Option<Exit>> {
     for archive in archives {
         worst = add(&mut many, archive, part, None, args.verdict.limit(), worst)?;
     }
-    let mut out = output::buffered(false);
-    match args.format {
+    match args.format() {
         ResultsFormat::Json => writeln!(out, "{:#}", many.json())?,
         ResultsFormat::Text => many.write_text(&mut TextOutput {
             look: args.color.color.resolve(),
-            out: &mut out,
+            out,
         })?,
         ResultsFormat::OpenMetrics => out.write_all(many.metrics().as_bytes())?,
-        ResultsFormat::Junit => report::write_many_junit(&many, &mut out)?,
+        ResultsFormat::Junit => report::write_many_junit(&many, out)?,
         ResultsFormat::Html => {
             let opened = OpenedArchive::open(many.newest(), part.plugin, Depth::Page)?;
             let report = Report::read(&opened, part.node)?;
-            report::write_html(&report, Some(&many), &mut out)?;
+            report::write_html(&report, Some(&many), out)?;
         }
         ResultsFormat::Yaml | ResultsFormat::Markdown | ResultsFormat::Csv => {
             return Err(usage_error(format!(
                 "several archives are shown side by side: --format must be text, json, junit, \
                  html or openmetrics, not {}",
-                args.format.name()
+                args.format().name()
             )));
         }
     }
@@ -551,8 +615,7 @@ fn many(args: &ResultsArgs, archives: &[&str]) -> Result<Option<Exit>> {
 fn diff(args: &DiffArgs) -> Result<u8> {
     let plugin = args.plugin.filled();
     let open = |archive: &str| {
-        let opened = OpenedArchive::open(archive, None, Depth::Nodes);
-        let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
+        let mut opened = comparison::open(archive)?;
         // A plugin may be in only one of them.
         opened
             .plugins
@@ -579,19 +642,8 @@ fn diff(args: &DiffArgs) -> Result<u8> {
         DiffFormat::Html => report::write_diff_html(&diff, &mut out)?,
         DiffFormat::Junit => report::write_diff_junit(&diff, &mut out)?,
         DiffFormat::Text => {
-            if tests || diff.objects.is_none() {
-                diff.write_text(&mut TextOutput {
-                    look: args.color.color.resolve(),
-                    out: &mut out,
-                })?;
-            }
-            if let Some(objects) = &diff.objects {
-                out.write_all(if tests { b"\n" } else { b"" })?;
-                objects.write_text(&mut TextOutput {
-                    look: Look::default(),
-                    out: &mut out,
-                })?;
-            }
+            let look = args.color.color.resolve();
+            comparison::write_text(&diff, tests, look, &mut out)?;
         }
     }
     out.flush()?;
@@ -603,8 +655,9 @@ pub(crate) fn verify(args: &VerifyArgs) -> Result<()> {
     check_names([&args.archive])?;
     let archive = report::locate(&args.archive)?;
     let archive = Path::new(&archive);
+    let about = archive.metadata().at("cannot read", archive)?;
     ensure!(
-        !archive.is_dir(),
+        !about.is_dir(),
         "`{}` is an unpacked archive; only the packed one is sealed",
         archive.display()
     );

@@ -1,27 +1,20 @@
 //! `sonobuoy retrieve`: fetches the archives of a run, and unpacks them if requested. Prints only
 //! file names on stdout.
 
-use std::cell::Cell;
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
 use anyhow::Result;
 
 use super::cluster::{ClusterFlags, CredentialsFlag, NamespaceFlag, RunAccess};
 use super::clusters::{self, ClustersFlags, Fleet, Printed};
-use super::flag::{Filled as _, interrupted};
-use super::output::{self, ProgressForm};
-use super::usage::examples;
-use crate::progress_view::{Scene, Task, Unit};
+use super::flag::{Filled as _, examples};
+use super::output;
+use super::transfer::{TRANSFER, fetch, interrupted_transfer, unpack};
 use crate::remote::{Retrieval, RetrievalError};
-use base::archive;
 use base::at::At as _;
-use base::stop::Stop;
 use base::sys;
 use model::names;
-
-/// Exit code of a failed transfer, as opposed to earlier failures.
-pub(super) const TRANSFER: u8 = 2;
 
 /// Fetch the archive of a run; prints its file name
 #[derive(clap::Args)]
@@ -148,61 +141,4 @@ pub(super) fn run(args: &RetrieveArgs) -> Result<u8> {
             Ok(TRANSFER)
         }
     }
-}
-
-/// The error for a transfer that Ctrl-C ended.
-pub(super) fn interrupted_transfer(failure: RetrievalError) -> anyhow::Error {
-    log::debug!("{:#}", failure.into_error());
-    interrupted("the transfer was interrupted; nothing is left of it")
-}
-
-/// Fetches the wanted archives; returns the paths in order of arrival.
-pub(super) fn fetch(
-    progress: Option<ProgressForm>,
-    retrieval: &Retrieval<'_>,
-    stop: &Stop,
-) -> Result<Vec<PathBuf>, RetrievalError> {
-    let fetched = output::with_board(output::or_quiet(progress), |board| {
-        let show = |done, total, over: bool| {
-            let task = Task {
-                name: "archive".into(),
-                unit: Unit::Bytes,
-                done,
-                total,
-                over,
-                ..Task::default()
-            };
-            let scene = Scene {
-                title: format!("results of namespace {}", retrieval.namespace),
-                state: (if over { "fetched" } else { "coming" }).into(),
-                tasks: vec![task],
-                footer: vec!["Ctrl-C ends it, and leaves nothing behind".into()],
-                ..Scene::default()
-            };
-            board.show(scene);
-        };
-        let size = Cell::new(0);
-        let watch = |done, total| {
-            size.set(done);
-            show(done, total, false);
-        };
-        let fetched = Retrieval {
-            watch: &watch,
-            ..*retrieval
-        }
-        .fetch(stop);
-        if fetched.is_ok() {
-            show(size.get(), size.get(), true);
-        }
-        Ok(fetched)
-    });
-    fetched.unwrap_or_else(|error| Err(error.into()))
-}
-
-/// Unpacks an archive into a folder.
-pub(super) fn unpack(path: &Path, into: &Path) -> Result<()> {
-    let file = File::open(path).at("cannot read", path)?;
-    archive::unpack(file, into, &archive::Limits::default())
-        .at("cannot unpack", path)
-        .map(drop)
 }

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use super::afterwards::{Afterwards, AfterwardsFlags, check_upload};
-use super::clusters::{self, ClustersFlags, Fleet};
-use super::flag::{Filled as _, usage_error, within};
+use super::afterwards::{Afterwards, check_upload};
+use super::clusters;
+use super::flag::{Filled as _, usage_error};
 use super::manifest::{checks, objects, read_given, skipped};
-use super::run_flags::{NodeFlags, ProgressFlags, RbacMode, RunFlags, StatusServiceKind};
+use super::run_args::{DryRun, RunArgs};
+use super::run_flags::StatusServiceKind;
 use super::run_plan::{Purpose, RunRequest};
-use super::usage::examples;
-use super::wait::{self, DAY, StartedRun, Wait, WaitArgs, conclude};
+use super::wait::{self, DAY, StartedRun, Wait, WaitArgs, conclude, report_end};
 use super::{doctor, load, local, output};
 use crate::deploy;
 use crate::remote::seal::Authorities;
@@ -23,188 +23,6 @@ use kube::{Client, Object as _};
 use model::names;
 use model::plugin::focus::CERTIFIED;
 use model::timings::{self, Stopwatch};
-
-/// Run plugins, in a cluster or on this machine
-#[derive(clap::Args)]
-#[command(after_help = examples(&[
-    (
-        "Try a plugin on this machine",
-        "sonobuoy run --local -p disk.yaml --local-nodes 3",
-    ),
-    (
-        "One conformance test, to see whether it works",
-        "sonobuoy run --wait --mode quick",
-    ),
-    (
-        "Everything a pipeline needs",
-        "sonobuoy run --wait --retrieve . --junit report.xml --delete --fail-on unknown",
-    ),
-    (
-        "Events for another program",
-        "sonobuoy run --wait=2h --timeout 90m -p disk.yaml --output json",
-    ),
-]))]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub run: RunFlags,
-    #[command(flatten)]
-    pub progress: ProgressFlags,
-    #[command(flatten)]
-    pub clusters: ClustersFlags,
-    #[command(flatten)]
-    pub nodes: NodeFlags,
-    #[command(flatten)]
-    pub afterwards: AfterwardsFlags,
-    #[command(flatten)]
-    pub before: BeforeRunFlags,
-    #[command(flatten)]
-    pub local: LocalFlags,
-}
-
-/// What happens before the objects are created
-#[derive(Clone, clap::Args)]
-pub(crate) struct BeforeRunFlags {
-    /// Create nothing: print the objects, or have the server validate each; client without a value
-    #[arg(
-        long,
-        value_name = "WORD",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "client",
-        value_enum,
-        default_value_t = DryRun::None,
-        help_heading = "Cluster"
-    )]
-    pub dry_run: DryRun,
-    #[command(flatten)]
-    pub load: LoadFlags,
-    /// First check whether the cluster is fit for the run
-    #[arg(long, help_heading = "Cluster", hide_short_help = true)]
-    pub doctor: bool,
-    /// Wait for the end, and print how long each part of the run took
-    #[arg(long, help_heading = "Waiting")]
-    pub timings: bool,
-}
-
-/// Who reads the objects instead of creating them.
-#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum DryRun {
-    None,
-    Client,
-    Server,
-}
-
-/// How Sonobuoy's image gets into the nodes
-#[derive(Clone, clap::Args)]
-pub(crate) struct LoadFlags {
-    /// First load Sonobuoy's image into the nodes, through kind, k3d, minikube or, with
-    /// --load-with, a privileged pod per node; without a value, the archive next to this program
-    /// or in `target`
-    #[arg(
-        long,
-        value_name = "ARCHIVE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = load::DEFAULT_ARCHIVE,
-        help_heading = "Images",
-        hide_short_help = true
-    )]
-    pub load: Option<String>,
-    /// With --load: image with a shell for the privileged pods that load Sonobuoy's, best by its
-    /// digest; required unless the cluster is one of kind, k3d or minikube
-    #[arg(
-        long,
-        value_name = "IMAGE",
-        help_heading = "Images",
-        hide_short_help = true
-    )]
-    pub load_with: Option<String>,
-}
-
-/// A run on this machine
-#[derive(Clone, clap::Args)]
-#[command(next_help_heading = "On this machine")]
-pub(crate) struct LocalFlags {
-    /// Run the plugins' commands on this machine, without a cluster
-    #[arg(long)]
-    pub local: bool,
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = within::<usize>(1..=1_000),
-        help = "With --local: how many nodes a DaemonSet plugin sees [default: 1]",
-        hide_short_help = true
-    )]
-    pub local_nodes: Option<usize>,
-}
-
-impl BeforeRunFlags {
-    /// Whether the run has roles; objects that are only printed ask no cluster.
-    pub(crate) fn rbac_mode(&self, flags: &RunFlags) -> RbacMode {
-        match flags.run.rbac.rbac {
-            RbacMode::Detect if self.dry_run == DryRun::Client => RbacMode::Enable,
-            mode => mode,
-        }
-    }
-}
-
-impl RunArgs {
-    /// The run in several clusters, if several are named.
-    pub(crate) fn fleet(&self) -> Option<Fleet<'_>> {
-        let mut fleet = Fleet::new(
-            "run",
-            &self.clusters,
-            &self.run.cluster,
-            self.run.access().namespace,
-        )?;
-        fleet.refuse_streams(&self.run.run);
-        fleet.refuse("--local", self.local.local);
-        fleet.refuse("--certify", self.afterwards.certify.is_some());
-        fleet.progress = self.progress.output;
-        fleet.has_events = self.has_events();
-        let retrieve = self.afterwards.retrieve.filled();
-        fleet.folder = retrieve;
-        if self.has_report() {
-            let resumed = self.run.e2e.resume.filled();
-            fleet.reports = Some(&self.afterwards);
-            fleet.folder = resumed.or(retrieve);
-            fleet.resumes = resumed.is_some();
-        }
-        Some(fleet)
-    }
-
-    /// Whether several clusters need one report.
-    fn has_report(&self) -> bool {
-        let is_requested = self.afterwards.asks_for_report() || self.run.e2e.resume.is_some();
-        is_requested && self.before.dry_run == DryRun::None
-    }
-
-    /// Whether the process of one of several clusters reports events.
-    fn has_events(&self) -> bool {
-        let waits = !self.run.waiting.wait.is_zero() || self.afterwards.delete;
-        (waits || self.has_report()) && self.before.dry_run == DryRun::None
-    }
-
-    /// The arguments for one of several clusters, whose results are reported as a whole.
-    pub(crate) fn narrowed(self) -> Self {
-        let Some(folder) = self.clusters.one_folder().map(str::to_owned) else {
-            return self;
-        };
-        let (has_report, has_events) = (self.has_report(), self.has_events());
-        Self {
-            run: self.run.narrowed(),
-            progress: match has_events {
-                true => self.progress.narrowed(),
-                false => self.progress,
-            },
-            clusters: self.clusters.narrowed(),
-            afterwards: self
-                .afterwards
-                .narrowed(Some(folder).filter(|_| has_report)),
-            ..self
-        }
-    }
-}
 
 /// Runs the command in one cluster or in several.
 pub(crate) fn dispatch(args: RunArgs, level: &str) -> Result<u8> {
@@ -261,6 +79,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
         &args.progress,
         default,
         request.per_test(args.progress.estimate.estimate_from.filled())?,
+        afterwards.has_product(),
     );
     let skip = skipped(&flags.preflight)?;
     let manifest = read_given(file)?;
@@ -388,6 +207,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
     } else {
         access.service(Some(&namespace), true)?
     };
+    report_end(&run);
     let code = afterwards.run(
         Some(&client),
         &namespace,
@@ -399,7 +219,7 @@ pub(super) fn run(args: &RunArgs, level: &str) -> Result<u8> {
     if args.before.timings {
         output::error(&stopwatch.timings(kube::sent_requests()).table());
     }
-    Ok(conclude(&run, code, &namespace))
+    Ok(conclude(&run, code, &namespace, &afterwards))
 }
 
 /// The requested status service.

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use clap::Arg;
 use clap::builder::{StringValueParser, TypedValueParser, ValueParser};
 use serde::Serialize;
@@ -140,6 +140,7 @@ static PSA_ENFORCE_LEVEL: Setting =
 static DOCKER_CONFIG_FILE: Setting = Setting::new("e2e-docker-config-file", "E2EDockerConfigFile");
 static RETRY_FAILED: Setting = Setting::new("retry-failed", "RetryFailed");
 static IDENTITY: Setting = Setting::new("identity", "Identity");
+static MARK_NODES: Setting = Setting::new("mark-nodes", "MarkNodes");
 static NODES: Setting = Setting::new("nodes", "Nodes/Only");
 static SAMPLE: Setting = Setting::new("sample", "Nodes/Sample");
 static PER_ZONE: Setting = Setting::new("per-zone", "Nodes/PerZone");
@@ -173,8 +174,8 @@ pub(crate) struct PluginFlags {
         short,
         long = "plugin",
         value_name = "PLUGIN",
-        help = "Plugin to run: file, folder, URL, installed or built-in name; @NAME renames it \
-                [default: e2e, systemd-logs]"
+        help = "Plugin to run: file, folder, URL, installed or built-in name, or - for stdin; \
+                @NAME renames it [default: e2e, systemd-logs]"
     )]
     pub plugins: Vec<String>,
     #[arg(
@@ -470,6 +471,16 @@ pub(crate) struct SettingFlags {
     /// Take no snapshot of the cluster, and do without the permission to read it
     #[arg(long, conflicts_with = "file", hide_short_help = true)]
     pub no_snapshot: bool,
+    /// Write the verdict of each node into this condition of it: True if everything passed there,
+    /// False if something failed, Unknown without a result
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_parser = placed_text(),
+        conflicts_with = "file",
+        hide_short_help = true
+    )]
+    pub mark_nodes: Option<Placed<String>>,
     /// Volume claim for the results, so that they survive the loss of a node
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub results_pvc: Option<String>,
@@ -547,12 +558,21 @@ impl RbacMode {
             Self::Disable => return Ok(false),
             Self::Detect => {}
         }
-        let groups = cluster
-            .client()
-            .and_then(|client| Ok(client.send(&Request::raw(Method::GET, "/apis"))?))
-            .context(
-                "cannot ask the cluster whether it has RBAC; say so with --rbac Enable or Disable",
-            )?;
+        // Where nothing can be asked, a flag would not help.
+        let client = cluster.client()?;
+        let groups = client
+            .send(&Request::raw(Method::GET, "/apis"))
+            .map_err(|error| {
+                let is_unreached = error.is_unreached();
+                let error = anyhow::Error::new(error);
+                match is_unreached {
+                    true => error,
+                    false => error.context(
+                        "cannot ask the cluster whether it has RBAC; say so with --rbac Enable or \
+                         Disable",
+                    ),
+                }
+            })?;
         Ok(groups["groups"].items().any(|group| {
             group["preferredVersion"]["groupVersion"] == "rbac.authorization.k8s.io/v1"
         }))
@@ -830,6 +850,7 @@ impl RunFlags {
             DOCKER_CONFIG_FILE.overridden(&e2e.e2e_docker_config_file),
             RETRY_FAILED.overridden(&e2e.retry_failed),
             IDENTITY.overridden(&run.identity),
+            MARK_NODES.overridden(&run.mark_nodes),
         ];
         overrides.into_iter().flatten().collect()
     }

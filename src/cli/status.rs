@@ -2,19 +2,18 @@
 //!
 //! Columns are right-aligned with three spaces before each, as scripts of the original expect.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use anyhow::{Result, bail};
 
 use super::cluster::{ClusterFlags, CredentialsFlag, NamespaceFlag, RunAccess};
-use super::clusters::{self, ClustersFlags, Fleet, Printed};
-use super::flag::{Filled as _, interrupted, usage_error};
+use super::clusters::{self, ClustersFlags, Fleet, Printed, run_head, run_row};
+use super::flag::{Filled as _, examples, interrupted, usage_error};
 use super::output::{self, DocumentForm, ProgressForm, TableForm};
 use super::run_flags::EstimateFlag;
 use super::run_plan;
-use super::usage::examples;
 use crate::progress_view::{self, About, Board, Scene, Trouble};
-use crate::remote::state::{RunState, StatusSource};
+use crate::remote::state::{self, RunState, StatusSource};
 use crate::remote::whole_status;
 use base::Joined as _;
 use base::json::{self, json};
@@ -36,11 +35,19 @@ const MAX_PLACES: usize = 3;
 #[derive(clap::Args)]
 #[command(after_help = examples(&[
     ("Watch a run until it is over", "sonobuoy status --watch"),
+    ("List the runs of all namespaces", "sonobuoy status --all-namespaces"),
     ("Print the whole status once", "sonobuoy status --json"),
 ]))]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
     namespace: NamespaceFlag,
+    /// List the runs of all namespaces
+    #[arg(
+        short = 'A',
+        long,
+        conflicts_with_all = ["namespace", "watch", "credentials", "contexts", "kubeconfigs"]
+    )]
+    all_namespaces: bool,
     /// Show one line for each plugin and node
     #[arg(long)]
     show_all: bool,
@@ -178,6 +185,9 @@ fn run(args: &StatusArgs) -> Result<u8> {
         )));
     }
     let form = args.form();
+    if args.all_namespaces {
+        return list_runs(&args.cluster, form);
+    }
     let access = RunAccess {
         cluster: &args.cluster,
         namespace: args.namespace.namespace.as_deref(),
@@ -211,7 +221,7 @@ fn run(args: &StatusArgs) -> Result<u8> {
         };
         let follow =
             |board: Option<&Board>| watch(&source, namespace, News::new(form, board, about));
-        return match output::or_original(args.progress()) {
+        return match output::or_original(args.progress(), false) {
             Some(output) if form != Some(TableForm::Json) => {
                 output::with_board(output, |board| follow(Some(board)))
             }
@@ -233,6 +243,22 @@ fn run(args: &StatusArgs) -> Result<u8> {
     Ok(code(&state))
 }
 
+/// Lists the runs of a cluster, a row for each.
+fn list_runs(cluster: &ClusterFlags, form: Option<TableForm>) -> Result<u8> {
+    let rows: Vec<_> = state::find_all(&cluster.client()?)?
+        .into_iter()
+        .map(|(namespace, state)| run_row(&namespace, &state.document()))
+        .collect();
+    if rows.is_empty() {
+        log::warn!("no namespace of this cluster has a run");
+    }
+    let head = run_head("namespace");
+    output::print(&output::in_form(form, head, &rows, || {
+        output::table(head, &rows, false)
+    }));
+    Ok(0)
+}
+
 /// The state in a form of `-o`, by default the table and sentences of the original.
 pub(super) fn text(form: Option<TableForm>, state: &RunState) -> String {
     match (form, state) {
@@ -240,7 +266,12 @@ pub(super) fn text(form: Option<TableForm>, state: &RunState) -> String {
         (Some(TableForm::Yaml), _) => {
             output::document(DocumentForm::Yaml, &json!(state.document()))
         }
-        (Some(TableForm::Name | TableForm::Markdown), RunState::Told(run)) => {
+        (Some(TableForm::Name), RunState::Told(run)) => {
+            let entries = run.plugins.iter().flatten();
+            let plugins: BTreeSet<_> = entries.map(|entry| &entry.plugin).collect();
+            plugins.iter().map(|plugin| format!("{plugin}\n")).collect()
+        }
+        (Some(TableForm::Markdown), RunState::Told(run)) => {
             output::in_form(form, HEAD, &rows(run), String::new)
         }
         (_, RunState::Told(run)) => details(run, form == Some(TableForm::Wide)),

@@ -12,61 +12,110 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 
 use super::arguments::{self, name};
-use super::flag::usage_error;
-use base::Joined as _;
+use super::flag::{parse_minutes, shown_flags, usage_error, visible};
 use base::near::{self, question};
-use model::plugin::builtin;
+use model::plugin::{builtin, focus};
 
 /// Commands of other programs, with the equivalent here.
 const COMMANDS: &[(&str, &str)] = &[
-    ("start", "run"),
+    ("apply", "run"),
     ("create", "run"),
-    ("stop", "delete"),
-    ("remove", "delete"),
-    ("rm", "delete"),
+    ("exec", "run"),
+    ("launch", "run"),
+    ("start", "run"),
+    ("test", "run"),
+    ("up", "run"),
+    ("conformance", "run --mode certified-conformance"),
+    ("local", "run --local"),
+    ("rerun", "run --rerun-failed"),
+    ("retry", "run --rerun-failed"),
+    ("resume", "run --resume"),
+    ("abort", "delete"),
+    ("cancel", "delete"),
     ("clean", "delete"),
     ("cleanup", "delete"),
-    ("fetch", "retrieve"),
+    ("destroy", "delete"),
+    ("down", "delete"),
+    ("kill", "delete"),
+    ("remove", "delete"),
+    ("rm", "delete"),
+    ("stop", "delete"),
+    ("uninstall", "delete"),
     ("copy", "retrieve"),
     ("cp", "retrieve"),
+    ("download", "retrieve"),
+    ("fetch", "retrieve"),
+    ("pull", "retrieve"),
+    ("compare", "results diff"),
+    ("describe", "results"),
+    ("facts", "results --facts"),
+    ("html", "results --format html"),
+    ("inspect", "results"),
+    ("junit", "results --format junit"),
+    ("open", "results --open"),
     ("report", "results"),
-    ("generate", "gen"),
-    ("template", "gen"),
-    ("ps", "status"),
-    ("agent", "worker"),
+    ("show", "results"),
+    ("view", "results"),
+    ("events", "status --watch"),
+    ("list", "status --all-namespaces"),
+    ("ls", "status --all-namespaces"),
+    ("ps", "status --all-namespaces"),
+    ("runs", "status --all-namespaces"),
     ("watch", "status --watch"),
-    ("ls", "plugin list"),
-    ("tests", "e2e"),
+    ("tail", "logs --follow"),
+    ("check", "doctor"),
+    ("preflight", "doctor"),
+    ("lint", "plugin check"),
+    ("validate", "plugin check"),
+    ("init", "plugin new"),
+    ("generate", "gen"),
+    ("manifest", "gen"),
+    ("template", "gen"),
+    ("export", "results --format json"),
+    ("agent", "worker"),
+    ("info", "version"),
+    ("man", "help"),
     ("snapshot", "query"),
+    ("tests", "e2e"),
     ("pods", "get pod"),
+    ("get logs", "logs"),
+    ("get plugins", "plugin list"),
+    ("get results", "results"),
+    ("get runs", "status --all-namespaces"),
+    ("get status", "status"),
+    ("plugin add", "plugin install"),
+    ("plugin create", "plugin new"),
+    ("plugin delete", "plugin uninstall"),
+    ("plugin describe", "plugin show"),
+    ("plugin gen", "plugin new"),
+    ("plugin get", "plugin show"),
+    ("plugin init", "plugin new"),
+    ("plugin lint", "plugin check"),
+    ("plugin ls", "plugin list"),
     ("plugin remove", "plugin uninstall"),
     ("plugin rm", "plugin uninstall"),
-    ("plugin delete", "plugin uninstall"),
-    ("plugin add", "plugin install"),
-    ("plugin ls", "plugin list"),
-    ("images save", "images download"),
+    ("plugin run", "run -p"),
+    ("plugin test", "run --local -p"),
+    ("plugin validate", "plugin check"),
+    ("plugin verify", "plugin check"),
     ("images rm", "images delete"),
+    ("images save", "images download"),
     ("gen manifest", "gen"),
 ];
 
-/// Examples below the help of a command: what each does, and the command line.
-pub(crate) fn examples(rows: &[(&str, &str)]) -> String {
-    let rows = rows
-        .iter()
-        .map(|(purpose, line)| format!("  {purpose}:\n    {line}"));
-    format!("Examples:\n{}", rows.joined("\n"))
-}
-
 /// The hint for a version that is requested in another way.
 const VERSION: &str = "; `sonobuoy --version` prints the version";
-/// Flags of other programs, with the equivalent here.
+/// The hint for colours where no flag decides about them.
+const COLOURS: &str = "; `NO_COLOR=1` in the environment turns colours off";
+/// Flags of other programs, with the equivalent here and its value; the first that a command has
+/// counts.
 const FLAGS: &[(&str, &str)] = &[
     ("ns", "namespace"),
-    ("verbose", "level"),
+    ("verbose", "level=debug"),
     ("log-level", "level"),
     ("loglevel", "level"),
-    ("quiet", "level"),
-    ("silent", "level"),
+    ("quiet", "level=error"),
+    ("silent", "level=error"),
     ("cluster", "context"),
     ("image", "plugin-image"),
     ("env", "plugin-env"),
@@ -75,9 +124,41 @@ const FLAGS: &[(&str, &str)] = &[
     ("follow", "watch"),
     ("nodes", "local-nodes"),
     ("dir", "retrieve"),
+    ("out-dir", "retrieve"),
+    ("output-dir", "retrieve"),
     ("progress", "output"),
     ("format", "output"),
+    ("json", "format=json"),
+    ("json", "output=json"),
+    ("yaml", "format=yaml"),
+    ("yaml", "output=yaml"),
+    ("junit", "format=junit"),
+    ("html", "format=html"),
+    ("markdown", "format=markdown"),
+    ("csv", "format=csv"),
+    ("browser", "open"),
+    ("web", "open"),
+    ("no-color", "color=never"),
+    ("no-colour", "color=never"),
+    ("colour", "color"),
+    ("kubernetes-version", "version"),
+    ("kube-version", "kubernetes-version"),
+    ("lines", "tail"),
+    ("output", "filename"),
+    ("out", "filename"),
 ];
+/// Letters of other programs, with the equivalent flag here.
+const LETTERS: &[(char, &str)] = &[
+    ('f', "watch"),
+    ('o', "filename"),
+    ('q', "level=error"),
+    ('s', "short"),
+    ('w', "wait"),
+];
+/// Flags of other programs that have nothing to decide here.
+const NEEDLESS: [&str; 4] = ["y", "yes", "assume-yes", "force"];
+/// The hint for them.
+const UNASKED: &str = "; nothing is asked, so leave it out";
 
 /// The arguments with the command's words first, so that any flag may precede them, as in the
 /// original; and those words.
@@ -163,6 +244,13 @@ pub(crate) fn below<'t>(command: &'t Command, wanted: &dyn Fn(&Arg) -> bool) -> 
     })
 }
 
+/// Whether a command line asks for the help of the command at `path` in the way of other programs,
+/// as in `run help`.
+pub(crate) fn asks_for_help(args: &[OsString], path: &[String]) -> bool {
+    let is_alone = args.len() == path.len() + 2;
+    is_alone && !path.is_empty() && args.last().is_some_and(|word| word == "help")
+}
+
 /// Converts a parser error; `Ok` if it only asks for help.
 pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> {
     let context = |kind| match wrong.get(kind) {
@@ -198,7 +286,7 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
         ErrorKind::UnknownArgument if argument.starts_with('-') => {
             format!(
                 "unknown shorthand flag: {argument}{}",
-                other_case(&argument, path)
+                similar_letter(&argument, path)
             )
         }
         ErrorKind::UnknownArgument if path.is_empty() => {
@@ -247,6 +335,11 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
                 false => format!("invalid argument {value:?} for {flag:?}: {cause}"),
             }
         }
+        ErrorKind::InvalidUtf8 => {
+            "an argument is not UTF-8, which names of files have to be here: rename the file, or \
+             pipe its content into `-`"
+                .into()
+        }
         ErrorKind::MissingRequiredArgument => {
             format!("missing: {argument}{}", example_of_missing(path))
         }
@@ -262,12 +355,6 @@ pub(crate) fn judge(wrong: &clap::Error, path: &[String]) -> anyhow::Result<()> 
     Err(usage_error(message))
 }
 
-pub(crate) fn visible(command: &Command) -> impl Iterator<Item = &Command> {
-    command
-        .get_subcommands()
-        .filter(|inner| !inner.is_hide_set())
-}
-
 /// The commands that `word` may mean below `path`; others are given in full.
 pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
     let table = arguments::for_display();
@@ -276,14 +363,10 @@ pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
     for part in path {
         parent = parent.find_subcommand(part).unwrap_or(parent);
     }
-    let siblings = near::similar(word, visible(parent).map(Command::get_name));
     let prefix = path
         .iter()
         .map(|part| format!("{part} "))
         .collect::<String>();
-    if !siblings.is_empty() {
-        return question(siblings.into_iter().map(|name| format!("{prefix}{name}")));
-    }
     let full_name = format!("{prefix}{lower}");
     let exact = COMMANDS
         .iter()
@@ -293,7 +376,12 @@ pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
         let same = visible(group).filter(|inner| inner.get_name() == lower);
         same.map(|_| format!("{} {lower}", group.get_name()))
     });
-    question(exact.chain(elsewhere).take(3))
+    let known: Vec<_> = exact.chain(elsewhere).take(3).collect();
+    if !known.is_empty() {
+        return question(known);
+    }
+    let siblings = near::similar(word, visible(parent).map(Command::get_name));
+    question(siblings.into_iter().map(|name| format!("{prefix}{name}")))
 }
 
 /// An example of the missing argument.
@@ -305,6 +393,12 @@ fn example_of_missing(path: &[String]) -> &'static str {
         "gen plugin" => "; or `--example shell` for one that works as it is",
         "results" => "; `results latest` takes the newest in this folder",
         "results diff" => "; write the earlier archive and the later one",
+        "certify" => "; `certify latest` takes the newest in this folder",
+        "verify" => "; `verify latest` takes the newest in this folder",
+        "plugin check" => "; name a definition, as in `plugin check disk.yaml`",
+        "plugin show" | "plugin uninstall" => "; `plugin list` lists the plugins",
+        "completion" => "; name your shell, as in `completion bash`",
+        "schema" => "; `schema plugin` is that of definitions",
         _ => "",
     }
 }
@@ -319,21 +413,36 @@ fn similar_flag(flag: &str, path: &[String]) -> String {
     let longs: Vec<&str> = shown_flags(&command).filter_map(Arg::get_long).collect();
     let others: Vec<_> = FLAGS
         .iter()
-        .filter(|(_, name)| longs.contains(name))
+        .filter(|(_, meant)| has_flag(&command, meant))
         .collect();
     let candidates = longs
         .iter()
         .chain(others.iter().map(|(other, _)| other))
         .copied();
-    let suggestions = near::similar(&word, candidates).into_iter().map(|found| {
-        let other = others.iter().find(|(other, _)| *other == found);
-        format!("--{}", other.map_or(found, |(_, name)| name))
-    });
-    question(suggestions)
+    let meant: Vec<_> = near::similar(&word, candidates)
+        .into_iter()
+        .map(|found| {
+            let other = others.iter().find(|(other, _)| *other == found);
+            format!("--{}", other.map_or(found, |(_, meant)| meant))
+        })
+        .collect();
+    if meant.is_empty() && word.starts_with("no-colo") {
+        return COLOURS.into();
+    }
+    if meant.is_empty() && NEEDLESS.contains(&&*word) {
+        return UNASKED.into();
+    }
+    question(meant)
 }
 
-/// The same letter in the case that the command has.
-fn other_case(flag: &str, path: &[String]) -> String {
+/// Whether a command has a flag that is named with or without a value.
+fn has_flag(command: &Command, flag: &str) -> bool {
+    let name = flag.split('=').next();
+    shown_flags(command).any(|arg| arg.get_long() == name)
+}
+
+/// The same letter in the case that the command has, else the flag that it may mean.
+fn similar_letter(flag: &str, path: &[String]) -> String {
     let Some(letter) = flag.chars().nth(1) else {
         return String::new();
     };
@@ -342,19 +451,24 @@ fn other_case(flag: &str, path: &[String]) -> String {
     }
     let command = command_at(path);
     let shorts = shown_flags(&command).filter_map(Arg::get_short);
-    question(
-        shorts
-            .filter(|short| short.eq_ignore_ascii_case(&letter))
-            .map(|short| format!("-{short}")),
-    )
+    let other_case: Vec<_> = shorts
+        .filter(|short| short.eq_ignore_ascii_case(&letter))
+        .map(|short| format!("-{short}"))
+        .collect();
+    if !other_case.is_empty() {
+        return question(other_case);
+    }
+    if NEEDLESS.contains(&&*letter.to_string()) {
+        return UNASKED.into();
+    }
+    let meant = LETTERS
+        .iter()
+        .filter(|(other, flag)| *other == letter && has_flag(&command, flag));
+    question(meant.map(|(_, flag)| format!("--{flag}")))
 }
 
 fn command_at(path: &[String]) -> Command {
     arguments::command_at(path).unwrap_or_default()
-}
-
-pub(crate) fn shown_flags(command: &Command) -> impl Iterator<Item = &Arg> {
-    command.get_arguments().filter(|arg| !arg.is_hide_set())
 }
 
 /// The probable meaning of an unexpected argument.
@@ -365,14 +479,23 @@ fn meaning_of(word: &str, path: &[String]) -> String {
             .get_arguments()
             .any(|arg| arg.get_long() == Some(name))
     };
-    let number = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
-    if number && has("wait") {
+    if has("wait") && parse_minutes(word).is_ok() {
         return question([format!("--wait={word}")]);
+    }
+    if word == "all" && has("all") {
+        return question(["--all"]);
+    }
+    if path == ["plugin", "list"] {
+        return question([format!("plugin show {word}")]);
+    }
+    if has("mode") && focus::NAMES.contains(&word) {
+        return question([format!("--mode {word}")]);
     }
     let definition = [".yaml", ".yml"]
         .iter()
         .any(|ending| word.to_lowercase().ends_with(ending));
-    if has("plugin") && (definition || builtin::DEFAULT.contains(&word) || Path::new(word).exists())
+    if has("plugin")
+        && (definition || builtin::names().any(|name| name == word) || Path::new(word).exists())
     {
         return question([format!("-p {word}")]);
     }

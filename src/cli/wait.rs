@@ -5,20 +5,19 @@ use std::io::IsTerminal as _;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 
 use super::afterwards::{Afterwards, AfterwardsFlags, check_upload};
-use super::cluster::{ClusterFlags, CredentialsFlag};
+use super::cluster::{ClusterFlags, CredentialsFlag, check_namespace};
 use super::clusters::{self, ClustersFlags, Fleet};
-use super::flag::{Filled as _, Variation, Varied, interrupted, is_of};
+use super::flag::{Filled as _, Variation, Varied, examples, interrupted, is_of};
 use super::output::{self, TableForm};
-use super::run::RunArgs;
+use super::run_args::RunArgs;
 use super::run_flags::{
     ConfigFlag, ProgressFlags, RbacFlag, RunFlags, RunNamespaceFlag, WaitOutput, WaitingFlags,
 };
 use super::run_plan::{Purpose, RunRequest};
 use super::status::{News, text};
-use super::usage::examples;
 use crate::deploy;
 use crate::progress_view::{self, About, Board, ProgressOutput};
 use crate::remote::seal::Authorities;
@@ -26,10 +25,9 @@ use crate::remote::state::{RunState, StatusSource};
 use base::Joined as _;
 use base::stop::Stop;
 use base::{clock, sys};
-use kube::Resource;
 use model::status::Run;
 use model::timings::Stopwatch;
-use model::verdict::RunEnd;
+use model::verdict::{RunEnd, code_after_error};
 
 /// The timeout of a bare `--wait`.
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -100,8 +98,9 @@ impl WaitArgs {
             &flags.cluster,
             flags.access().namespace,
         )?;
-        fleet.refuse_streams(&flags.run);
+        fleet.refuse_streams(flags);
         fleet.refuse("--certify", self.afterwards.certify.is_some());
+        fleet.refuse("--baseline", self.afterwards.baseline.is_some());
         fleet.progress = self.progress.output;
         fleet.has_events = true;
         let retrieve = self.afterwards.retrieve.filled();
@@ -178,9 +177,11 @@ pub(super) fn run(args: &WaitArgs, level: &str) -> Result<u8> {
         deploy::recover(client, &namespace)?;
     }
     // The original's limit is 0 here, which ends every wait at once.
-    let run = Wait::requested(&flags.waiting, &args.progress, DAY, per_test)
+    let has_product = afterwards.has_product();
+    let run = Wait::requested(&flags.waiting, &args.progress, DAY, per_test, has_product)
         .map(|wait| wait.wait(&source, &namespace))
         .transpose()?;
+    run.iter().for_each(report_end);
     let code = afterwards.run(
         client.as_ref(),
         &namespace,
@@ -189,7 +190,7 @@ pub(super) fn run(args: &WaitArgs, level: &str) -> Result<u8> {
         &mut Stopwatch::start(),
         &stop,
     )?;
-    Ok(run.map_or(code, |run| conclude(&run, code, &namespace)))
+    Ok(run.map_or(code, |run| conclude(&run, code, &namespace, &afterwards)))
 }
 
 /// The timeout and the output of a wait.
@@ -198,6 +199,9 @@ pub(crate) struct Wait {
     output: Option<ProgressOutput>,
     /// Without `output`: whether to print lines of a table, as the original does.
     prints: bool,
+    /// Whether standard output is for what follows the wait, as for `ARCHIVE=$(…)`: then these
+    /// lines are not data.
+    has_product: bool,
     per_test: Option<Duration>,
     /// The run whose authority is to be stored while waiting.
     started: Option<StartedRun>,
@@ -212,12 +216,14 @@ pub(crate) struct StartedRun {
 }
 
 impl Wait {
-    /// Reads the flags; `None` without a wait. `default` is the limit without the flag.
+    /// Reads the flags; `None` without a wait. `default` is the limit without the flag,
+    /// `has_product` whether standard output is for what follows the wait.
     pub(crate) fn requested(
         flags: &WaitingFlags,
         progress: &ProgressFlags,
         default: Duration,
         per_test: Option<Duration>,
+        has_product: bool,
     ) -> Option<Self> {
         let limit = Some(flags.wait)
             .filter(|limit| !limit.is_zero())
@@ -227,12 +233,13 @@ impl Wait {
             .is_some_and(|on| on.eq_ignore_ascii_case("false"));
         let is_progress = flags.wait_output.unwrap_or(WaitOutput::Progress) == WaitOutput::Progress;
         let prints = is_progress && !is_off;
-        let output = output::or_original(progress.output)
+        let output = output::or_original(progress.output, has_product)
             .filter(|output| prints || *output != ProgressOutput::Board);
         (!limit.is_zero()).then_some(Self {
             limit,
             output,
             prints,
+            has_product,
             per_test,
             started: None,
             first_status: OnceLock::new(),
@@ -244,6 +251,15 @@ impl Wait {
         Self {
             started: Some(run),
             ..self
+        }
+    }
+
+    /// Prints lines as the original does, beside the data.
+    fn print(&self, text: &str) {
+        if self.has_product {
+            output::error(text);
+        } else {
+            output::print(text);
         }
     }
 
@@ -269,7 +285,10 @@ impl Wait {
         source.stop().within(self.limit, |over| {
             let source = source.under(over);
             if self.started.is_none() {
-                check_namespace(&source, namespace)?;
+                // Nobody shall wait for a run in it.
+                source
+                    .cluster()
+                    .map_or(Ok(()), |client| check_namespace(client, namespace))?;
             }
             source.follow(namespace, |state| {
                 if matches!(state, Some(RunState::Told(_))) {
@@ -302,18 +321,30 @@ impl Wait {
     }
 }
 
-/// The exit code for a run that has ended, given that of the steps after it.
-pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
-    let end = RunEnd::of(run);
-    if end == RunEnd::Nothing {
+/// Reports that a run has ended without any result, or without the marks of some nodes. The steps that follow end with the reason of
+/// the exit code.
+pub(crate) fn report_end(run: &Run) {
+    if RunEnd::of(run) == RunEnd::Nothing {
         log::error!("no plugin has delivered a result");
     }
-    end.exit_code(code)
+    if let Some(reason) = &run.not_marked {
+        log::warn!("{reason}");
+    }
 }
 
-/// The exit code for a run in a cluster; a terminal also gets the results in a line.
-pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
-    if std::io::stderr().is_terminal() {
+/// The exit code for a run that has ended, given that of the steps after it.
+pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
+    let code = match run.not_marked {
+        Some(_) => code_after_error(code),
+        None => code,
+    };
+    RunEnd::of(run).exit_code(code)
+}
+
+/// The exit code for a run in a cluster. A terminal without a report gets the results in a line,
+/// and the command that reports on them.
+pub(crate) fn conclude(run: &Run, code: u8, namespace: &str, afterwards: &Afterwards<'_>) -> u8 {
+    if std::io::stderr().is_terminal() && !afterwards.shows_report() {
         let tasks = progress_view::of_run(run, &About::default()).tasks;
         let results = tasks.iter().map(|task| match task.result.as_str() {
             "" => format!("{} without a result", task.name),
@@ -323,23 +354,11 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str) -> u8 {
             "the run in namespace `{namespace}` is complete: {}",
             results.joined(", ")
         );
+        if !afterwards.deletes() {
+            log::info!("`sonobuoy results --from-cluster --namespace {namespace}` reports on it");
+        }
     }
     verdict(run, code)
-}
-
-/// Fails if the namespace does not exist, so that nobody waits for a run in it. A server that does
-/// not answer may later.
-fn check_namespace(source: &StatusSource, namespace: &str) -> Result<()> {
-    let is_missing = source.cluster().is_some_and(|client| {
-        client
-            .get(&Resource::NAMESPACES, "", namespace)
-            .is_err_and(|error| error.is_not_found())
-    });
-    ensure!(
-        !is_missing,
-        "namespace `{namespace}` does not exist; name the namespace of the run with `-n`"
-    );
-    Ok(())
 }
 
 struct Follower<'a> {
@@ -430,7 +449,7 @@ impl<'a> Follower<'a> {
             return Ok(());
         }
         self.printed = Instant::now();
-        output::print("...\n");
+        self.wait.print("...\n");
         Ok(())
     }
 
@@ -468,7 +487,7 @@ impl<'a> Follower<'a> {
             state => text(Some(TableForm::Wide), state),
         });
         if self.wait.prints {
-            output::print(&new);
+            self.wait.print(&new);
         }
         !new.is_empty()
     }
@@ -484,6 +503,7 @@ mod tests {
             limit,
             output: None,
             prints: false,
+            has_product: false,
             per_test: None,
             started: None,
             first_status: OnceLock::new(),

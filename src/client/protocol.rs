@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{Error, env};
 use base::json::{is_default, nullable};
-use base::percent_encoded;
+use base::{percent_encoded, visible};
 use serde::{Deserialize, Serialize};
 
 /// The node name of a result for the whole cluster.
@@ -292,10 +292,11 @@ const ERROR: &str = "error";
 const CAUSE: &str = "failure";
 
 impl Failure {
-    /// A failure described only by a message.
-    pub fn new(id: ResultId, error: impl Into<String>) -> Self {
+    /// A failure described only by a message; the numbers of the system's errors are left out.
+    pub fn new(id: ResultId, error: impl AsRef<str>) -> Self {
+        let error = visible::without_codes(error.as_ref()).into_owned();
         let mut report = serde_json::Map::new();
-        report.insert(ERROR.into(), serde_json::Value::String(error.into()));
+        report.insert(ERROR.into(), serde_json::Value::String(error));
         Self {
             id,
             report,

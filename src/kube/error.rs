@@ -39,6 +39,28 @@ impl From<anyhow::Error> for Error {
     }
 }
 
+/// No cluster is configured: the kubeconfigs that name none, if there are any.
+#[derive(Debug)]
+pub(super) struct NoCluster(pub String);
+
+impl fmt::Display for NoCluster {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match &*self.0 {
+            "" => f.write_str(
+                "no cluster configured: there is no `~/.kube/config`, and this is not a pod; set \
+                 KUBECONFIG or pass `--kubeconfig`",
+            ),
+            sources => write!(
+                f,
+                "no cluster configured: the kubeconfig `{sources}` has no clusters, contexts and \
+                 users"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NoCluster {}
+
 /// How far a request got before the transport failed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Stage {
@@ -205,6 +227,11 @@ impl Error {
             Self::Transport { stage, .. } => *stage == Stage::Unsent,
             _ => false,
         }
+    }
+
+    /// Whether no cluster is configured.
+    pub fn is_unconfigured(&self) -> bool {
+        matches!(self, Self::Other(error) if error.is::<NoCluster>())
     }
 
     /// Whether no connection to the server was established.

@@ -17,7 +17,7 @@ use base64::prelude::{BASE64_STANDARD, Engine as _};
 use serde_json::Value;
 use ureq::http::Uri;
 
-use super::error::Error;
+use super::error::{Error, NoCluster};
 use super::request::Object as _;
 use base::at::At as _;
 use base::json::json;
@@ -92,17 +92,7 @@ impl Config {
             None => in_cluster(Path::new(ACCOUNT), &variable)?,
             config => config,
         };
-        let mut config = config.with_context(|| match &*files.sources() {
-            "" => "no cluster configured: there is no `~/.kube/config`, and this is not a pod; \
-                   set KUBECONFIG or pass `--kubeconfig`; `run --local` needs no cluster"
-                .to_owned(),
-            sources => {
-                format!(
-                    "no cluster configured: the kubeconfig `{sources}` has no clusters, contexts \
-                     and users"
-                )
-            }
-        })?;
+        let mut config = config.ok_or_else(|| anyhow::Error::new(NoCluster(files.sources())))?;
         config.as_user.clone_from(&options.as_user);
         config.as_groups.clone_from(&options.as_groups);
         config.request_timeout = options.request_timeout.filter(|limit| !limit.is_zero());

@@ -227,7 +227,9 @@ fn is_newsworthy(before: &Task, task: &Task) -> bool {
 fn count(task: &Task) -> String {
     let mut parts = Vec::new();
     match task.unit {
-        Unit::Bytes if task.total == 0 => parts.push(bytes(task.done)),
+        Unit::Bytes if task.total == 0 || task.over && task.done == task.total => {
+            parts.push(bytes(task.done));
+        }
         Unit::Bytes => parts.push(format!("{} of {}", bytes(task.done), bytes(task.total))),
         Unit::Once if task.steps.is_some() => {}
         Unit::Once => parts.push(task.word().to_owned()),
@@ -285,6 +287,11 @@ pub(crate) fn archive_event(path: &str) -> String {
 /// Reports on several clusters to programs.
 pub(crate) fn report_event(report: &Value) -> String {
     dated("report", json!({"report": report}))
+}
+
+/// Reports the comparison with a baseline to programs.
+pub(crate) fn comparison_event(comparison: &Value) -> String {
+    dated("comparison", json!({"comparison": comparison}))
 }
 
 fn event(name: &str, elapsed: Duration, mut fields: Value) -> String {

@@ -54,7 +54,7 @@ impl BoardTerminal {
         Self {
             width: columns.saturating_sub(1),
             rows: rows.saturating_sub(1),
-            colour: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            colour: sys::wants_colours(true),
             unicode: sys::shows_unicode(),
         }
     }
@@ -291,18 +291,18 @@ impl Cells {
         let minutes = took
             .filter(|took| unit == Unit::Tests && !task.over && took.as_secs() >= 60 && done > 0);
         notes.extend(minutes.map(|took| format!("{}/min", (done * 60).div_ceil(took.as_secs()))));
+        // What has failed has a column, since notes are cut first.
+        let mut failures = Vec::new();
+        if failed > 0 && unit != Unit::Once {
+            failures.push(format!("{failed} failed"));
+        }
         if let Some(inner) = task.steps.filter(|_| task.unit != Unit::Once) {
-            let failed = if inner.failed > 0 {
-                format!(", {} failed", inner.failed)
-            } else {
-                String::new()
-            };
-            notes.push(format!(
-                "{}/{} {}{failed}",
-                inner.done,
-                inner.total,
-                inner.unit.word(inner.total)
-            ));
+            let unit = inner.unit.word(inner.total);
+            notes.push(format!("{}/{} {unit}", inner.done, inner.total));
+            if inner.failed > 0 {
+                let unit = inner.unit.word(inner.failed);
+                failures.push(format!("{} {unit} failed", inner.failed));
+            }
         }
         notes.push(if task.over && count != task.result {
             task.result.clone()
@@ -331,11 +331,7 @@ impl Cells {
             },
             counts: [
                 count,
-                if failed > 0 && unit != Unit::Once {
-                    format!("{failed} failed")
-                } else {
-                    String::new()
-                },
+                failures.join(", "),
                 took.map(time).unwrap_or_default(),
             ],
             note: notes.join("  "),
@@ -641,6 +637,45 @@ mod tests {
             80,
             24,
             &[": x  1:02:03"],
+        );
+    }
+
+    #[test]
+    fn number_of_failed_steps_is_never_cut() {
+        let steps = Steps {
+            unit: Unit::Steps,
+            done: 92,
+            total: 120,
+            failed: 17,
+        };
+        let task = Task {
+            steps: Some(steps),
+            note: "checks the disk of the node".into(),
+            ..task("conformance-of-storage", 1, 3, 0)
+        };
+        let scene = Scene {
+            title: "a run".into(),
+            state: "running".into(),
+            tasks: vec![task],
+            ..Scene::default()
+        };
+        check(
+            &scene,
+            80,
+            24,
+            &[
+                "a run: running  1:02:03",
+                "  conformance-of-storage  1/3 nodes  17 steps failed  1:12  92/120 steps  check.",
+            ],
+        );
+        check(
+            &scene,
+            50,
+            24,
+            &[
+                "a run: running  1:02:03",
+                "  conformance-of.  1/3  17 steps failed  1:12",
+            ],
         );
     }
 

@@ -24,7 +24,7 @@ mod lines;
 mod run;
 
 pub(crate) use base::live::possible;
-pub(crate) use events::{archive_event, report_event};
+pub(crate) use events::{archive_event, comparison_event, report_event};
 pub(crate) use lines::{sentence, span};
 pub(crate) use run::{About, of_run, running, troubles};
 
@@ -366,6 +366,8 @@ impl<'a> Reporter<'a> {
                 live::draw(Vec::new());
                 new = events::closing(shown);
             }
+            // Nothing is known yet.
+            ProgressOutput::Board if shown.scene == Scene::default() => return,
             ProgressOutput::Board => {
                 let seconds = shown.elapsed.as_secs();
                 if self.drawn.0 != shown.scene || self.drawn.1 != seconds {

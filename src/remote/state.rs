@@ -5,6 +5,7 @@
 //! since a dead node reports nothing. [`StatusSource::follow`] blocks until the source's stop; it
 //! starts the thread `aggregator`, and joins it.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
@@ -486,6 +487,19 @@ pub(crate) fn find(client: &Client, namespace: &str) -> Result<Option<Value>, Er
         }
     }
     client.find(&Resource::PODS, namespace, SONOBUOY)
+}
+
+/// The runs of all namespaces, with their states as their pods tell them, sorted by namespace.
+pub(crate) fn find_all(client: &Client) -> Result<Vec<(String, RunState)>> {
+    let mut runs = BTreeMap::new();
+    for labels in AGGREGATOR_SELECTORS {
+        let pods = client.list(&Resource::PODS, "", &Selector::labels(labels))?;
+        for pod in pods {
+            let state = RunState::of(&pod);
+            runs.entry(pod.namespace().to_owned()).or_insert(state);
+        }
+    }
+    Ok(runs.into_iter().collect())
 }
 
 /// Where to read the state of a run.

@@ -19,7 +19,7 @@ use super::files::{ContentReader, ExtractedFiles};
 use super::survey::Survey;
 use base::Joined as _;
 use base::archive::{Gunzip, Kind, Limits, Reader};
-use base::at::{At as _, entries};
+use base::at::{At as _, entries, is_url};
 use base::near;
 use base::sys;
 use base::temp;
@@ -343,6 +343,12 @@ impl ArchiveSource {
         }
         let label = locate(name)?;
         let meta = fs::metadata(&label).map_err(|error| {
+            if is_url(Path::new(name)) {
+                return anyhow!(
+                    "it is a URL, and this has to be a file; `curl -L {name} | sonobuoy results \
+                     -` reads it"
+                );
+            }
             anyhow!(
                 "stat {name}: {}{}",
                 reason(&error),

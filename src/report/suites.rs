@@ -9,37 +9,16 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::diff::{ChangeKind, Diff, TestChange};
+use super::junit::{HEAD, element, tag};
 use super::many::Many;
 use super::run::{Case, Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
 use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
-use base::xml::escape;
 use model::item::{
-    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+    ATTEMPTS, FAILED, FAILURE, FLAKY, Failure, Item, MessageMark, OTHER, PASSED, RESUMED, SKIPPED,
+    TIMEOUT, UNKNOWN,
 };
-
-const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
-
-/// The start of an element, without its end; attributes without a value are omitted.
-fn tag(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
-    let filled = attributes
-        .iter()
-        .filter_map(|(key, value)| Some((key, (*value)?)));
-    // Line ends in attributes are encoded, so that readers preserve them.
-    filled.fold(format!("<{name}"), |tag, (key, value)| {
-        format!("{tag} {key}=\"{}\"", escape(value, true))
-    })
-}
-
-/// An element of a test.
-fn element(name: &str, kind: Option<&str>, message: Option<&str>, text: Option<&str>) -> String {
-    let open = tag(name, &[("type", kind), ("message", message)]);
-    match text {
-        Some(text) => format!("{open}>{}</{name}>", escape(text, false)),
-        None => open + "/>",
-    }
-}
 
 fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -> String {
     // Without rounding noise.
@@ -358,12 +337,12 @@ fn attempts(item: &Item, name: &str, first: usize) -> String {
         .flatten();
     let failure = |attempt: &Value| {
         let text = |key: &str| attempt[key].as_str().unwrap_or_default();
-        let message = text(FAILURE).lines().next().unwrap_or_default();
+        let failure = Failure::split(text(FAILURE), MessageMark::default());
         element(
             name,
             Some(text("status")),
-            Some(message),
-            Some(text(FAILURE)),
+            Some(&failure.message),
+            Some(&failure.trace),
         )
     };
     attempts
@@ -371,4 +350,22 @@ fn attempts(item: &Item, name: &str, first: usize) -> String {
         .filter(|attempt| attempt["status"] != PASSED)
         .map(failure)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_have_their_message_and_trace() {
+        let mut item = Item::new("a test", FLAKY);
+        let failed = serde_json::json!({"status": FAILED, FAILURE: "no disk a.go:1: no disk\nb"});
+        let passed = serde_json::json!({"status": PASSED});
+        item.details
+            .insert(ATTEMPTS.into(), vec![failed, passed].into());
+        assert_eq!(
+            attempts(&item, "flakyFailure", 0),
+            "<flakyFailure type=\"failed\" message=\"no disk\">a.go:1: no disk\nb</flakyFailure>"
+        );
+    }
 }

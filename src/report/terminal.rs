@@ -10,6 +10,9 @@ use super::words::number;
 use base::Joined as _;
 use base::visible;
 
+/// A column of text is not cut to fewer characters.
+const MIN_TEXT_COLUMN: usize = 12;
+
 pub(super) const DIM: &str = "2";
 pub(super) const BOLD: &str = "1";
 /// The colours of verdicts, and of changes.
@@ -79,7 +82,7 @@ impl TextOutput<'_> {
     }
 
     /// Writes columns as wide as their content, numbers `right`-aligned from a column on, lines in
-    /// these colours.
+    /// these colours. The first row has the heads. Columns that do not fit are left out, and named.
     pub(super) fn table(
         &mut self,
         rows: impl IntoIterator<Item = Vec<String>>,
@@ -90,25 +93,58 @@ impl TextOutput<'_> {
         let columns = rows.first().map_or(0, Vec::len);
         let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
         let widths: Vec<usize> = (0..columns).map(width).collect();
+        let shown = self.fitting_columns(&widths, right);
         for (line, row) in rows.iter().enumerate() {
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(at, (cell, width))| {
-                    let cell = visible::line(cell);
-                    if at < right {
-                        format!("{cell:width$}")
-                    } else {
-                        format!("{cell:>width$}")
-                    }
-                });
+            let cells =
+                row.iter()
+                    .zip(&widths)
+                    .take(shown)
+                    .enumerate()
+                    .map(|(at, (cell, width))| {
+                        let cell = visible::line(cell);
+                        if at < right {
+                            format!("{cell:width$}")
+                        } else {
+                            format!("{cell:>width$}")
+                        }
+                    });
             self.painted(
                 colours.get(line).copied().unwrap_or_default(),
                 &cells.joined("  "),
             )?;
         }
+        let left_out: Vec<_> = rows
+            .first()
+            .into_iter()
+            .flat_map(|heads| &heads[shown..])
+            .map(|head| head.trim())
+            .collect();
+        if !left_out.is_empty() {
+            self.wrapped(&format!("  (too narrow for {})", left_out.join(", ")))?;
+        }
         Ok(())
+    }
+
+    /// How many columns fit into the width: numbers as a whole, texts with their beginning. Two are
+    /// always shown.
+    fn fitting_columns(&self, widths: &[usize], right: usize) -> usize {
+        let Some(width) = self.look.width else {
+            return widths.len();
+        };
+        let mut end = 0;
+        let mut count = 0;
+        for (at, column) in widths.iter().enumerate() {
+            let needed = match at < right {
+                true => (*column).min(MIN_TEXT_COLUMN),
+                false => *column,
+            };
+            if end + needed > width {
+                break;
+            }
+            end += column + 2;
+            count += 1;
+        }
+        count.max(2).min(widths.len())
     }
 
     /// Writes a line, cut to the width.
@@ -164,5 +200,44 @@ impl TextOutput<'_> {
             line.push_str(word);
         }
         Ok(writeln!(self.out, "{line}")?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(width: usize) -> String {
+        let rows = [
+            ["  PLUGIN", "STATUS", "PASSED", "FAILED", "DURATION"],
+            ["  systemd-logs", "failed", "1,200", "17", "2m 3s"],
+        ];
+        let mut out = Vec::new();
+        let mut text = TextOutput {
+            look: Look {
+                colour: false,
+                width: Some(width),
+            },
+            out: &mut out,
+        };
+        let rows = rows.iter().map(|row| row.map(str::to_owned).to_vec());
+        text.table(rows, 2, &[]).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn narrow_table_leaves_columns_out() {
+        assert_eq!(
+            table(80),
+            "  PLUGIN        STATUS  PASSED  FAILED  DURATION\n  \
+             systemd-logs  failed   1,200      17     2m 3s\n"
+        );
+        assert_eq!(
+            table(40),
+            "  PLUGIN        STATUS  PASSED  FAILED\n  \
+             systemd-logs  failed   1,200      17\n  \
+             (too narrow for DURATION)\n"
+        );
+        assert!(table(21).contains("systemd-logs  fail"), "{}", table(21));
     }
 }

@@ -37,9 +37,9 @@ pub use ask::{CREDENTIALS_TIMEOUT, ask, ask_for_credentials};
 pub use beneath::{Entry, Folder, Opened, Version};
 #[cfg(feature = "program")]
 pub use family::program::{
-    Group, INHERITED, adopt_strays, colours, create_private_files, end_strays, ended_by_signal,
-    host_name, kill_bearing, kill_group, on_signal, raise_open_files, shows_unicode,
-    survive_file_limit, terminal_size, withhold_inherited_files,
+    Group, INHERITED, OPENER, adopt_strays, colours, create_private_files, end_strays,
+    ended_by_signal, host_name, kill_bearing, kill_group, on_signal, raise_open_files,
+    shows_unicode, survive_file_limit, terminal_size, withhold_inherited_files,
 };
 pub use family::{
     bytes_of, dir_builder, exposed, file_name, free_bytes, free_inodes, is_runnable, mode, owner,
@@ -60,6 +60,27 @@ pub fn yield_to_others() {
 /// The value of an environment variable; `None` if it is absent or empty.
 pub fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Whether text has colours, on a terminal or elsewhere: variables decide, else the terminal. The
+/// wish for none wins.
+#[cfg(feature = "program")]
+pub fn wants_colours(is_terminal: bool) -> bool {
+    // Also prepares the console of Windows.
+    let draws_colours = is_terminal && colours();
+    decide_colours(draws_colours, &variable)
+}
+
+#[cfg(feature = "program")]
+fn decide_colours(draws_colours: bool, variable: &dyn Fn(&str) -> Option<String>) -> bool {
+    let is_on = |name| variable(name).is_some_and(|value| value != "0");
+    if variable("NO_COLOR").is_some() {
+        return false;
+    }
+    if is_on("FORCE_COLOR") || is_on("CLICOLOR_FORCE") {
+        return true;
+    }
+    draws_colours && variable("CLICOLOR").is_none_or(|value| value != "0")
 }
 
 /// Candidates for the user's home folder, most likely first; on Windows in the order of Kubernetes'
@@ -182,6 +203,32 @@ pub fn start_write_back(_file: &File, _offset: u64, _length: u64) {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(feature = "program")]
+    fn variables_decide_about_colours() {
+        for (draws_colours, set, expected) in [
+            (true, &[][..], true),
+            (false, &[], false),
+            (true, &[("NO_COLOR", "1")], false),
+            (false, &[("FORCE_COLOR", "1")], true),
+            (false, &[("CLICOLOR_FORCE", "1")], true),
+            (false, &[("CLICOLOR_FORCE", "0")], false),
+            (false, &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")], false),
+            (true, &[("CLICOLOR", "0")], false),
+            (true, &[("CLICOLOR", "0"), ("FORCE_COLOR", "1")], true),
+        ] {
+            let variable = |name: &str| {
+                let found = set.iter().find(|(known, _)| *known == name);
+                found.map(|(_, value)| (*value).to_owned())
+            };
+            assert_eq!(
+                decide_colours(draws_colours, &variable),
+                expected,
+                "{draws_colours} {set:?}"
+            );
+        }
+    }
 
     #[test]
     fn home_is_found_like_kubernetes() {

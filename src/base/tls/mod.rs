@@ -47,7 +47,14 @@ pub fn explained(mut error: ureq::Error) -> anyhow::Error {
             "the server's certificate is that of an authority (CA:TRUE), as `openssl req -x509` \
              makes it; give the server one with `basicConstraints=CA:FALSE`"
         }
-        _ => return error.into(),
+        Some(_) => return error.into(),
+        None => {
+            // Its prefix names a layer and no cause.
+            return match error {
+                ureq::Error::Io(error) => error.into(),
+                other => other.into(),
+            };
+        }
     };
     anyhow::Error::new(error).context(remedy)
 }

@@ -9,7 +9,13 @@ pub const E2E: &str = "e2e";
 /// with the original's.
 pub const SYSTEMD_LOGS: &str = "systemd-logs";
 /// The same, in the image of this program.
-const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
+pub const SYSTEMD_LOGS_NATIVE: &str = "systemd-logs-native";
+/// A greeting: the smallest plugin.
+pub const HELLO: &str = "hello";
+/// The facts of every node.
+pub const HOST_FACTS: &str = "host-facts";
+/// What every node reaches.
+pub const NETWORK: &str = "network";
 
 /// Default plugins of a run.
 pub const DEFAULT: &[&str] = &[E2E, SYSTEMD_LOGS];
@@ -23,12 +29,12 @@ const SOURCES: &[(&str, &str)] = &[
         SYSTEMD_LOGS,
         include_str!("../../../plugins.d/systemd-logs-original.yaml"),
     ),
-    ("hello", include_str!("../../../plugins.d/hello.yaml")),
+    (HELLO, include_str!("../../../plugins.d/hello.yaml")),
     (
-        "host-facts",
+        HOST_FACTS,
         include_str!("../../../plugins.d/host-facts.yaml"),
     ),
-    ("network", include_str!("../../../plugins.d/network.yaml")),
+    (NETWORK, include_str!("../../../plugins.d/network.yaml")),
     (
         SYSTEMD_LOGS_NATIVE,
         include_str!("../../../plugins.d/systemd-logs.yaml"),

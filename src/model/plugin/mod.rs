@@ -23,7 +23,7 @@ use base::json::{self, json};
 use kube::Object as _;
 
 pub use read::{Rule, read, read_all, schema};
-pub use source::{Installed, find, is_selected, load_only, search, select, user_folder};
+pub use source::{Installed, STDIN, find, is_selected, load_only, search, select, user_folder};
 
 /// Name of the aggregator and of the run as a whole, reserved.
 pub const RESERVED: &str = "sonobuoy";
@@ -94,6 +94,8 @@ pub struct Config {
     pub part_of: Option<String>,
     /// How many nodes at once, with the driver Nodes.
     pub waves: Waves,
+    /// How many other nodes each pod is told about, with the driver Nodes.
+    pub peers: u16,
 }
 
 /// Whether a worker submits the results of a plugin.

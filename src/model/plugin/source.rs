@@ -1,13 +1,14 @@
-//! Where definitions come from: plugins installed in the user's folder, built-in ones, URLs,
-//! folders, files, and the search path. Bytes are of bounded size and in UTF-8; every error and
+//! Where definitions come from: plugins installed in the user's folder, built-in ones, standard
+//! input, URLs, folders, files, and the search path. Bytes are of bounded size and in UTF-8; every error and
 //! note names their origin.
 //!
 //! The user's folder is `~/.sonobuoy` or `$SONOBUOY_DIR`. The aggregator loads all plugins of the
 //! search path, `-p` one by name.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf, is_separator};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -20,6 +21,8 @@ use base::{near, small, sys, temp};
 
 /// Maximum size of a definition; a ConfigMap holds only 1 MiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
+/// The value of `-p` for standard input.
+pub const STDIN: &str = "-";
 /// Name of the user's folder in the home directory.
 const FOLDER: &str = ".sonobuoy";
 /// The user's folder in the original's default search path, and the documented one: both are
@@ -36,9 +39,9 @@ pub fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> R
         }
     }
     let (path, is_path) = (Path::new(source), source.contains(['/', '\\']));
-    let loaded = if !is_path
-        && let Some(path) = installed.and_then(|installed| installed.find(source))
-    {
+    let loaded = if source == STDIN {
+        load_stdin()?
+    } else if !is_path && let Some(path) = installed.and_then(|installed| installed.find(source)) {
         load(&path)?
     } else if let Some(definition) =
         builtin::named(source).or_else(|| builtin::named(&with_hyphens(source)))
@@ -69,40 +72,45 @@ pub fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> R
         all
     } else if path.exists() {
         load(path)?
+    } else if path.is_symlink() {
+        bail!("plugin `{source}`: it is a link to a file that does not exist");
     } else if !is_path && let Some(loaded) = named(folders, source) {
         vec![loaded]
+    } else if is_path {
+        bail!(
+            "plugin `{source}`: there is no such file or folder{}",
+            similar_names(source)
+        );
     } else {
-        let ways = if is_path {
-            "there is no such file or folder"
-        } else {
-            "no installed plugin, built-in plugin, file or folder has this name"
-        };
-        let (installed, here) = (
-            Installed::names(),
-            in_folder(Path::new("."), &["yaml", "yml"]),
+        bail!(
+            "plugin `{source}`: no installed plugin, built-in plugin, file or folder has this \
+             name{}",
+            similar_names(source)
         );
-        let mut names: Vec<&str> = builtin::names().collect();
-        names.extend(installed.iter().map(String::as_str));
-        names.extend(
-            here.iter()
-                .flatten()
-                .filter_map(|path| path.file_name()?.to_str()),
-        );
-        bail!("plugin `{source}`: {ways}{}", near::hint(source, names))
     };
     custom(loaded, value, new_name)
 }
 
-/// Reads the only definition in a file or URL.
+/// A hint at plugins and files with similar names.
+fn similar_names(source: &str) -> String {
+    let installed = Installed::names();
+    let files = in_folder(Path::new("."), &["yaml", "yml"]).unwrap_or_default();
+    let mut names: Vec<&str> = builtin::names().collect();
+    names.extend(installed.iter().map(String::as_str));
+    for path in &files {
+        names.extend(path.file_name().and_then(OsStr::to_str));
+    }
+    near::hint(source, names)
+}
+
+/// Reads the only definition in a file, a URL or standard input.
 pub fn load_only(source: &str) -> Result<Loaded> {
-    only(
-        if is_url(source) {
-            get(source)?
-        } else {
-            load(Path::new(source))?
-        },
-        source,
-    )
+    let all = match source {
+        STDIN => load_stdin()?,
+        url if is_url(url) => get(url)?,
+        path => load(Path::new(path))?,
+    };
+    only(all, source)
 }
 
 /// Splits `SOURCE@NEWNAME`; a file with `@` in its name, and an `@` before the host of a URL, are
@@ -162,6 +170,20 @@ fn get(url: &str) -> Result<Vec<Loaded>> {
         bail!("plugin `{url}`: only http and https can be fetched");
     }
     parse(fetch(url, MAX_FILE_BYTES)?, url)
+}
+
+/// Loads the definitions that are piped into the program.
+fn load_stdin() -> Result<Vec<Loaded>> {
+    let stdin = io::stdin();
+    if stdin.is_terminal() {
+        bail!(
+            "`-p {STDIN}` reads a definition from standard input, and that is a terminal; pipe one \
+             into it"
+        );
+    }
+    let name = "standard input";
+    let bytes = small::read_from(stdin.lock(), MAX_FILE_BYTES).at("cannot read", name)?;
+    parse(bytes, name)
 }
 
 /// Loads the definitions of a file given by the user, which may be a pipe.
@@ -266,12 +288,15 @@ pub fn select<'s, T>(
     selected: &'s [String],
     name_of: impl Fn(&T) -> &str,
 ) -> Result<(), &'s str> {
-    let is_one = |name: &str, plugin: &T| is_selected(name, name_of(plugin));
+    let is_meant = |name: &str, plugin: &T| is_selected(name, name_of(plugin));
     let missing = selected
         .iter()
-        .find(|name| !plugins.iter().any(|plugin| is_one(name, plugin)));
-    plugins.retain(|plugin| selected.iter().any(|name| is_one(name, plugin)));
-    missing.map_or(Ok(()), |name| Err(name))
+        .find(|name| !plugins.iter().any(|plugin| is_meant(name, plugin)));
+    plugins.retain(|plugin| selected.iter().any(|name| is_meant(name, plugin)));
+    match missing {
+        Some(name) => Err(name),
+        None => Ok(()),
+    }
 }
 
 /// The first definition in `folders` whose name, or file name, is `name`. Skips unreadable files,
@@ -298,17 +323,24 @@ fn with_hyphens(name: &str) -> String {
 /// Every file with a known extension directly in the folders, once each; skips missing folders. The
 /// files of a mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
-    let more = |folder: &String| (folder == HOME_FOLDERS[0]).then_some(HOME_FOLDERS[1]);
-    let folders = folders
-        .iter()
-        .flat_map(|folder| [Some(folder.as_str()), more(folder)])
-        .flatten();
-    let all = folders
-        .flat_map(|folder| in_folder(&with_home(folder), &["yaml", "yml"]))
-        .flatten();
+    let mut searched = Vec::new();
+    for folder in folders {
+        searched.push(folder.as_str());
+        if folder == HOME_FOLDERS[0] {
+            searched.push(HOME_FOLDERS[1]);
+        }
+    }
+    let mut files = Vec::new();
     let mut canonical_paths = BTreeSet::new();
-    all.filter(|path| canonical_paths.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
-        .collect()
+    for folder in searched {
+        for path in in_folder(&with_home(folder), &["yaml", "yml"]).unwrap_or_default() {
+            let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if canonical_paths.insert(canonical) {
+                files.push(path);
+            }
+        }
+    }
+    files
 }
 
 fn home_folder() -> Option<PathBuf> {
@@ -317,13 +349,16 @@ fn home_folder() -> Option<PathBuf> {
 
 /// Expands `~` and `$HOME` in a folder of a search path.
 fn with_home(folder: &str) -> PathBuf {
-    let below = ["~", "$HOME"]
-        .iter()
-        .find_map(|home| folder.strip_prefix(home))
-        .filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
-    below
-        .and_then(|rest| Some(home_folder()?.join(rest.trim_start_matches(is_separator))))
-        .unwrap_or_else(|| folder.into())
+    for home in ["~", "$HOME"] {
+        // Not `~user`, which only a shell expands.
+        if let Some(rest) = folder.strip_prefix(home)
+            && (rest.is_empty() || rest.starts_with(is_separator))
+            && let Some(home_folder) = home_folder()
+        {
+            return home_folder.join(rest.trim_start_matches(is_separator));
+        }
+    }
+    folder.into()
 }
 
 /// The user's folder for installed plugins and other persistent data.
@@ -397,8 +432,7 @@ impl Installed {
     fn existing(&self, name: &str) -> Result<PathBuf> {
         self.find(name).with_context(|| {
             format!(
-                "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` lists installed \
-                 plugins",
+                "no plugin `{name}` is installed in `{}`; `sonobuoy plugin list` lists all plugins",
                 self.folder.display()
             )
         })
@@ -414,8 +448,13 @@ impl Installed {
             .collect())
     }
 
-    /// Definition installed under a name.
+    /// Definition that a name means: an installed one, else a built-in one.
     pub fn show(&self, name: &str) -> Result<Loaded> {
+        if self.find(name).is_none()
+            && let Some(definition) = builtin::named(name)
+        {
+            return Ok(Loaded::built_in(definition));
+        }
         load_installed(&self.existing(name)?)
     }
 
@@ -432,6 +471,9 @@ impl Installed {
 
     /// Removes an installed plugin and returns its path.
     pub fn uninstall(&self, name: &str) -> Result<PathBuf> {
+        if self.find(name).is_none() && builtin::named(name).is_some() {
+            bail!("the plugin `{name}` is built in, so it cannot be removed");
+        }
         let path = self.existing(name)?;
         fs::remove_file(&path).at("cannot remove", &path)?;
         Ok(path)

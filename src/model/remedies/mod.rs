@@ -294,14 +294,19 @@ impl Cause {
 
     /// The significant text of the example, and the lines after it.
     pub fn headline(&self) -> (String, &[String]) {
-        match &self.example.lines[..] {
-            [] => (self.cause.clone(), &[]),
-            [first, second, rest @ ..] if first.ends_with(':') => (
-                cut_bytes(&format!("{first} {}", second.trim()), MAX_CAUSE_BYTES),
-                rest,
-            ),
-            [first, rest @ ..] => (cut_bytes(first.trim(), MAX_CAUSE_BYTES), rest),
-        }
+        let (headline, rest) = match &self.example.lines[..] {
+            [] => (self.cause.clone(), &[][..]),
+            [first, second, rest @ ..] if first.ends_with(':') => {
+                (format!("{first} {}", second.trim()), rest)
+            }
+            [first, rest @ ..] => (first.trim().to_owned(), rest),
+        };
+        // The last output of a program may be all that is known.
+        let rest = match rest {
+            [only] if headline.ends_with(only.trim()) => &[],
+            rest => rest,
+        };
+        (cut_bytes(&headline, MAX_CAUSE_BYTES), rest)
     }
 
     /// The numbers of tests and nodes, for display.

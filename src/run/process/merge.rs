@@ -134,7 +134,7 @@ fn each_test(
             .and_then(|file| junit::read(file, None, "", &mut visit));
         if let Err(error) = read {
             log::warn!(
-                "cannot read the result `{}` of `{source}`: {error:#}",
+                "cannot read the result `{}` of plugin `{source}`: {error:#}",
                 path.display()
             );
         }

@@ -22,6 +22,7 @@ use anyhow::{Context as _, Result, bail};
 
 use base::clock;
 use base::stop::Stop;
+use base::visible;
 use client::protocol::{HEARTBEAT_INTERVAL, ResultId};
 use client::{self, Access, Client, Error, Retry, env as var};
 use done::{DONE_DELAY, DoneOutcome, Others, ResultsDir};
@@ -148,7 +149,10 @@ pub fn run(settings: &WorkerSettings, term: &Stop) -> Result<bool> {
             base::thread("grace").spawn_scoped(scope, || {
                 asked.wait_forever();
                 if !over.stopped() {
-                    log::info!("asked to stop: continuing for {:?}", settings.grace);
+                    match settings.grace {
+                        Duration::ZERO => log::info!("asked to stop"),
+                        grace => log::info!("asked to stop: continuing for {grace:?}"),
+                    }
                     over.wait(settings.grace);
                     over.stop();
                 }
@@ -269,7 +273,7 @@ fn wait_and_submit(
 /// Reports the error to the aggregator, which then stops waiting for the result; returns the same
 /// error.
 fn report(client: &Client, why: &str) -> Result<bool> {
-    match client.submit_error(why) {
+    match client.submit_error(&visible::without_codes(why)) {
         Ok(_) => bail!("{why} (reported to the aggregator)"),
         Err(error) => bail!("{why} (and reporting it to the aggregator failed: {error})"),
     }

@@ -173,6 +173,13 @@ pub fn terminal_size(output: impl AsFd) -> Option<(usize, usize)> {
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 
+/// The program that opens a file as the user's desktop does, with its first arguments.
+pub const OPENER: &[&str] = if cfg!(target_os = "macos") {
+    &["open"]
+} else {
+    &["xdg-open"]
+};
+
 /// Whether terminals of this system support colours.
 pub fn colours() -> bool {
     std::env::var_os("TERM").is_none_or(|term| term != "dumb")

@@ -158,6 +158,9 @@ pub fn terminal_size(output: impl AsHandle) -> Option<(usize, usize)> {
     Some((width.0.into(), height.0.into()))
 }
 
+/// The program that opens a file as the user's desktop does, with its first arguments.
+pub const OPENER: &[&str] = &["rundll32", "url.dll,FileProtocolHandler"];
+
 /// Whether the console supports colours; enables them.
 pub fn colours() -> bool {
     anstyle_query::windows::enable_ansi_colors() == Some(true)
