@@ -13,6 +13,8 @@
 mod aggregator;
 mod attack;
 #[cfg(unix)]
+mod baseline;
+#[cfg(unix)]
 mod board;
 mod certify;
 mod certify_ai;
@@ -59,6 +61,7 @@ mod load;
 mod local;
 #[path = "../scripts/man.rs"]
 mod man;
+mod marks;
 #[cfg(unix)]
 mod mistakes;
 mod nightly;
@@ -72,6 +75,8 @@ mod packaging;
 mod page;
 #[cfg(unix)]
 mod parity;
+#[cfg(target_os = "linux")]
+mod peers;
 mod permissions;
 mod plugins;
 mod podlogs;

@@ -11,12 +11,14 @@ use ureq::http::Uri;
 
 use super::certify::{Judgement, Submission};
 use super::color::ColorChoice;
+use super::comparison::{Baseline, Comparison};
 use super::download::{TRANSFER, fetch, interrupted_transfer};
 use super::flag::{Filled as _, usage_error, within};
 use super::output::{self, ProgressForm};
 use super::verdict::{Annotations, VerdictFlags, annotate, ending, error_after_verdict};
 use crate::deploy::Removal;
 use crate::pipeline;
+use crate::progress_view::comparison_event;
 use crate::remote::service::Credentials;
 use crate::remote::{Retrieval, RetrievalError};
 use base::at::At as _;
@@ -27,7 +29,6 @@ use kube::Client;
 use model::layout;
 use model::status::Run;
 use model::timings::{self, Stopwatch};
-use model::verdict::FailOn;
 use report::{self, Depth, OpenedArchive, Report, TextOutput, View, ViewMode};
 
 /// Maximum time to wait for a deletion.
@@ -59,6 +60,15 @@ pub(crate) struct AfterwardsFlags {
     /// Write the report as one HTML page
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub html: Option<String>,
+    /// Compare the results with this archive, as `results diff` does, and let --fail-on, which then
+    /// is unknown by default, judge only what became worse
+    #[arg(
+        long,
+        value_name = "ARCHIVE",
+        conflicts_with = "min_success",
+        hide_short_help = true
+    )]
+    pub baseline: Option<String>,
     /// Check a certified conformance run, and write its submission into this folder
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub certify: Option<String>,
@@ -81,14 +91,14 @@ impl AfterwardsFlags {
         self.retrieve.is_some()
             || self.junit.is_some()
             || self.html.is_some()
-            || self.verdict.fail_on != FailOn::Never
+            || self.verdict.limit().judges()
     }
 
     /// The steps for one of several clusters, whose report is about all, with the archive in
     /// `folder`.
     pub(crate) fn narrowed(self, folder: Option<String>) -> Self {
         let verdict = VerdictFlags {
-            fail_on: FailOn::Never,
+            fail_on: None,
             annotations: Annotations::Auto,
             ..self.verdict
         };
@@ -117,8 +127,7 @@ pub(crate) fn prepare_archive_folder(folder: &Path) -> Result<()> {
 /// The requested steps.
 pub(crate) struct Afterwards<'a> {
     flags: &'a AfterwardsFlags,
-    progress: Option<ProgressForm>,
-    outputs: OutputFiles<'a>,
+    reporter: Reporter<'a>,
     retrieve: Option<&'a Path>,
     upload: Option<&'a str>,
     /// Whether there may be roles to delete, if deletion is requested.
@@ -140,11 +149,9 @@ impl<'a> Afterwards<'a> {
             // The folder may be needed for other requested files.
             prepare_archive_folder(folder)?;
         }
-        let outputs = OutputFiles::open(flags, kit)?;
         Ok(Self {
             flags,
-            progress,
-            outputs,
+            reporter: Reporter::open(flags, progress, kit)?,
             retrieve,
             upload,
             delete: flags.delete.then(has_rbac).transpose()?,
@@ -158,7 +165,7 @@ impl<'a> Afterwards<'a> {
 
     /// Whether the archive itself is read.
     fn reads(&self) -> bool {
-        self.outputs.is_any() || self.flags.verdict.limit().judges()
+        self.reporter.is_asked()
     }
 
     fn fetches(&self) -> bool {
@@ -172,7 +179,7 @@ impl<'a> Afterwards<'a> {
 
     /// Whether the report is printed: if the archive is read, and to people who get it.
     pub(crate) fn shows_report(&self) -> bool {
-        let is_for_people = io::stdout().is_terminal() && self.progress != Some(ProgressForm::Json);
+        let is_for_people = io::stdout().is_terminal() && !self.reporter.has_events();
         self.reads() || self.retrieve.is_some() && is_for_people
     }
 
@@ -210,7 +217,7 @@ impl<'a> Afterwards<'a> {
                 service,
                 ..Retrieval::new(namespace, into)
             };
-            let paths = match fetch(self.progress, &retrieval, stop) {
+            let paths = match fetch(self.reporter.progress, &retrieval, stop) {
                 Ok(paths) => paths,
                 Err(failure) if output::is_interrupted() => {
                     return Err(interrupted_transfer(failure).context(advice));
@@ -269,19 +276,14 @@ impl<'a> Afterwards<'a> {
         // A persistent claim holds the archives of all runs.
         let newest = report::newest(paths).filter(|_| self.shows_report());
         if let Some(path) = newest {
-            return report(
-                self.flags.verdict,
-                self.progress,
-                &self.outputs,
-                path,
-                None,
-                self.retrieve.is_some(),
-            )
-            .with_context(|| format!("could not process archive: {}", path.display()));
+            let is_kept = self.retrieve.is_some();
+            let reported = self.reporter.report(path, None, is_kept);
+            return reported
+                .with_context(|| format!("could not process archive: {}", path.display()));
         }
         // Without --retrieve, the local copy is deleted.
         for path in paths.iter().filter(|_| self.retrieve.is_some()) {
-            if self.progress == Some(ProgressForm::Json) {
+            if self.reporter.progress == Some(ProgressForm::Json) {
                 output::archive_event(&path.display().to_string());
             } else {
                 output::line(path.display());
@@ -403,67 +405,129 @@ impl<'a> OutputFiles<'a> {
     }
 }
 
-/// Reads the archive, writes `outputs`, then shows `plugins`, or all and the health of the cluster;
-/// returns the exit code of `--fail-on`. `kept` is whether the archive remains at its path.
-pub(crate) fn report(
+/// Reports on the archive of a run.
+pub(crate) struct Reporter<'a> {
     verdict: VerdictFlags,
     progress: Option<ProgressForm>,
-    outputs: &OutputFiles<'_>,
-    archive: &Path,
-    plugins: Option<&[String]>,
-    kept: bool,
-) -> Result<u8> {
-    let path = archive.display().to_string();
-    let is_annotated = verdict.annotations.is_on();
-    let depth = if is_annotated || std::io::stdout().is_terminal() {
-        Depth::Tests
-    } else {
-        Depth::Run
-    };
-    let opened = OpenedArchive::open(&path, None, outputs.depth().max(depth))?;
-    let mut report = Report::read(&opened, None)?;
-    let exit = report.exit(verdict.limit());
-    let people = std::io::stdout().is_terminal();
-    let explained = if people || is_annotated {
-        report.explain()
-    } else {
-        Ok(())
-    };
-    annotate(verdict.annotations, &report);
-    // Nothing that happens to standard output costs a file.
-    let written = outputs.write_report(&report, &path);
-    let mut out = output::buffered(people);
-    let events = progress == Some(ProgressForm::Json);
-    let printed = match explained {
-        Ok(()) if events => Ok(()),
-        Ok(()) if people => TextOutput {
-            look: ColorChoice::Auto.resolve(),
-            out: &mut out,
-        }
-        .report(&report),
-        Ok(()) => {
-            let view = View {
-                mode: ViewMode::Report,
-                node: None,
-                skip_prefix: false,
-            };
-            view.show(&opened, plugins.unwrap_or(&opened.plugins), &mut out)
-        }
-        explained => explained,
-    };
-    // Report the path before any later failure.
-    if kept && events {
-        output::archive_event(&path);
-    } else if kept {
-        writeln!(out, "\nArchive: {path}")?;
+    outputs: OutputFiles<'a>,
+    baseline: Option<Baseline>,
+}
+
+impl<'a> Reporter<'a> {
+    /// Checks the requirements of the requested files, and the baseline, before hours of work.
+    pub(crate) fn open(
+        flags: &'a AfterwardsFlags,
+        progress: Option<ProgressForm>,
+        kit: Option<&str>,
+    ) -> Result<Self> {
+        Ok(Self {
+            verdict: flags.verdict,
+            progress,
+            outputs: OutputFiles::open(flags, kit)?,
+            baseline: flags.baseline.filled().map(Baseline::open).transpose()?,
+        })
     }
-    out.flush()?;
-    match printed.at("cannot show all of", &path).and(written) {
-        Ok(judgement) => {
-            let judged = judgement.map(|judgement| judgement.print());
-            Ok(judged.unwrap_or_default().max(ending(exit)))
+
+    /// Whether anything is requested that needs the archive.
+    fn is_asked(&self) -> bool {
+        self.outputs.is_any() || self.baseline.is_some() || self.verdict.limit().judges()
+    }
+
+    /// Whether events replace the report.
+    fn has_events(&self) -> bool {
+        self.progress == Some(ProgressForm::Json)
+    }
+
+    /// Reads the archive, writes the requested files, then shows `plugins`, or all and the health
+    /// of the cluster, and the comparison with the baseline; returns the exit code of `--fail-on`.
+    /// `kept` is whether the archive remains at its path.
+    pub(crate) fn report(
+        &self,
+        archive: &Path,
+        plugins: Option<&[String]>,
+        kept: bool,
+    ) -> Result<u8> {
+        let path = archive.display().to_string();
+        let is_annotated = self.verdict.annotations.is_on();
+        let depth = if is_annotated || std::io::stdout().is_terminal() {
+            Depth::Tests
+        } else {
+            Depth::Run
+        };
+        let opened = OpenedArchive::open(&path, None, self.outputs.depth().max(depth))?;
+        let mut report = Report::read(&opened, None)?;
+        let baseline = self.baseline.as_ref();
+        let comparison = baseline
+            .map(|baseline| baseline.compare(archive))
+            .transpose()?;
+        let exit = match &comparison {
+            Some(comparison) => comparison.diff.exit(self.verdict.fail_on_changes()),
+            None => report.exit(self.verdict.limit()),
+        };
+        let people = std::io::stdout().is_terminal();
+        let explained = if people || is_annotated {
+            report.explain()
+        } else {
+            Ok(())
+        };
+        annotate(self.verdict.annotations, &report);
+        // Nothing that happens to standard output costs a file.
+        let written = self.outputs.write_report(&report, &path);
+        let mut out = output::buffered(people);
+        let shown = explained
+            .and_then(|()| self.show(&report, &opened, plugins, &mut out))
+            .and_then(|()| self.show_comparison(comparison.as_ref(), &mut out));
+        // Report the path before any later failure.
+        if kept && self.has_events() {
+            output::archive_event(&path);
+        } else if kept {
+            writeln!(out, "\nArchive: {path}")?;
         }
-        Err(error) => Err(error_after_verdict(&error, exit)),
+        out.flush()?;
+        match shown.at("cannot show all of", &path).and(written) {
+            Ok(judgement) => {
+                let judged = judgement.map(|judgement| judgement.print());
+                Ok(judged.unwrap_or_default().max(ending(exit)))
+            }
+            Err(error) => Err(error_after_verdict(&error, exit)),
+        }
+    }
+
+    fn show(
+        &self,
+        report: &Report<'_>,
+        opened: &OpenedArchive,
+        plugins: Option<&[String]>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        if self.has_events() {
+            return Ok(());
+        }
+        if std::io::stdout().is_terminal() {
+            let look = ColorChoice::Auto.resolve();
+            return TextOutput { look, out }.report(report);
+        }
+        let view = View {
+            mode: ViewMode::Report,
+            node: None,
+            skip_prefix: false,
+        };
+        view.show(opened, plugins.unwrap_or(&opened.plugins), out)
+    }
+
+    fn show_comparison(
+        &self,
+        comparison: Option<&Comparison<'_>>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        match comparison {
+            None => Ok(()),
+            Some(comparison) if self.has_events() => {
+                output::line(comparison_event(&comparison.diff.json()));
+                Ok(())
+            }
+            Some(comparison) => comparison.write(ColorChoice::Auto.resolve(), out),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use super::file::read_text;
 use super::flag::{Filled as _, examples, usage_error};
 use super::run_plan::read_tests;
-use super::{output, results};
+use super::{comparison, output};
 use crate::image::kit::Kit;
 use crate::remote::seal;
 use base::words::count;
@@ -71,7 +71,7 @@ pub(super) enum Program {
 
 /// Runs the command.
 pub(crate) fn run(args: &CertifyArgs) -> Result<u8> {
-    results::check_names([&args.archive])?;
+    comparison::check_names([&args.archive])?;
     if args.program == Program::Ai {
         return run_ai(args);
     }

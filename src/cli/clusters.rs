@@ -553,14 +553,14 @@ impl Work<'_> {
         &self,
         folder: &Path,
         flags: Vec<OsString>,
-        hear: &mut dyn FnMut(&str),
+        handle_line: &mut dyn FnMut(&str),
     ) -> Result<(u8, String)> {
         fs::create_dir_all(folder).at("cannot create", folder)?;
         let mark = folder.join(MARK);
         if self.fleet.resumes
             && let Ok(archive) = report::locate(&folder.display().to_string())
         {
-            hear(&crate::progress_view::archive_event(&archive));
+            handle_line(&crate::progress_view::archive_event(&archive));
             return Ok((0, String::new()));
         }
         // The run may have gone on without a command that watches it.
@@ -572,7 +572,7 @@ impl Work<'_> {
                 // Without the mark, `--resume` starts another run.
                 let _ = fs::write(&mark, "");
             }
-            hear(line);
+            handle_line(line);
         });
         if !self.stop.stopped() {
             let _ = fs::remove_file(&mark);
@@ -641,13 +641,13 @@ fn word(name: &str, value: impl AsRef<OsStr>) -> OsString {
     word
 }
 
-/// Runs this program with `words`; passes each line of its output to `hear`. Returns the exit code
+/// Runs this program with `words`; passes each line of its output to `handle_line`. Returns the exit code
 /// and the last message.
 fn process(
     words: &[OsString],
     log: &Path,
     stop: &Stop,
-    hear: &mut dyn FnMut(&str),
+    handle_line: &mut dyn FnMut(&str),
 ) -> Result<(u8, String)> {
     File::create(log).at("cannot write", log)?;
     let program = std::env::current_exe().context("cannot find this program's own file")?;
@@ -677,7 +677,7 @@ fn process(
         .context("cannot read its output")?
         > 0
     {
-        hear(&String::from_utf8_lossy(&line));
+        handle_line(&String::from_utf8_lossy(&line));
         line.clear();
     }
     drop(output);

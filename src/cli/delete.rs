@@ -9,11 +9,18 @@ use super::clusters::{self, ClustersFlags, Fleet};
 use super::flag::{examples, parse_minutes};
 use super::output;
 use super::run_flags::{RbacMode, WaitOutput};
-use crate::deploy::Removal;
+use crate::deploy::{self, Removal};
+use model::nodes::check_condition;
 
 /// Remove a run from the cluster
 #[derive(clap::Args)]
-#[command(after_help = examples(&[("Clean up", "sonobuoy delete --wait")]))]
+#[command(after_help = examples(&[
+    ("Clean up", "sonobuoy delete --wait"),
+    (
+        "Remove the verdicts of `run --mark-nodes` from all nodes",
+        "sonobuoy delete --unmark-nodes example.com/DiskChecked",
+    ),
+]))]
 pub(crate) struct DeleteArgs {
     #[command(flatten)]
     namespace: NamespaceFlag,
@@ -23,6 +30,14 @@ pub(crate) struct DeleteArgs {
     /// Also remove what e2e tests and other runs left behind
     #[arg(long)]
     all: bool,
+    /// Remove only this condition, which `run --mark-nodes` has written, from all nodes, and no run
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_parser = parse_condition,
+        conflicts_with_all = ["namespace", "all", "wait"]
+    )]
+    unmark_nodes: Option<String>,
     /// Show what would be deleted
     #[arg(long)]
     dry_run: bool,
@@ -76,8 +91,30 @@ pub(crate) fn dispatch(args: DeleteArgs) -> Result<u8> {
     run(&args.narrowed()).map(|()| 0)
 }
 
+/// The type of a condition. An empty one is an error: without the flag, the command deletes a run.
+fn parse_condition(text: &str) -> Result<String, String> {
+    check_condition(text).map_err(|reason| format!("it {reason}"))?;
+    Ok(text.to_owned())
+}
+
+/// Removes a condition from all nodes.
+fn unmark(args: &DeleteArgs, condition: &str) -> Result<()> {
+    let nodes = deploy::unmark_nodes(&args.cluster.client()?, condition, args.dry_run)?;
+    let dry = if args.dry_run { " (dry run)" } else { "" };
+    for node in &nodes {
+        output::line(format!("node/{node}: condition `{condition}` removed{dry}"));
+    }
+    if nodes.is_empty() {
+        log::info!("no node has the condition `{condition}`");
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub(super) fn run(args: &DeleteArgs) -> Result<()> {
+    if let Some(condition) = &args.unmark_nodes {
+        return unmark(args, condition);
+    }
     let client = args.cluster.client()?;
     let removal = Removal {
         namespace: cluster::namespace(args.namespace.namespace.as_deref())?,

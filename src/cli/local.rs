@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::afterwards::{
-    AfterwardsFlags, OutputFiles, check_upload, prepare_archive_folder, prune, report,
-};
+use super::afterwards::{AfterwardsFlags, Reporter, check_upload, prepare_archive_folder, prune};
 use super::cluster::ClusterFlags;
 use super::clusters::{ClustersFlags, MAX_CLUSTERS_AT_ONCE};
 use super::flag::{Filled as _, usage_error};
@@ -76,7 +74,8 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     prepare_archive_folder(&local.out)?;
 
     let out = local.out.clone();
-    let outputs = OutputFiles::open(&args.afterwards, args.run.images.kit.filled())?;
+    let kit = args.run.images.kit.filled();
+    let reporter = Reporter::open(&args.afterwards, args.progress.output, kit)?;
     let upload = check_upload(args.afterwards.upload.filled(), false)?;
 
     let stop = Stop::new();
@@ -161,14 +160,7 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     let code = if args.afterwards.is_shown_by_caller {
         0
     } else {
-        report(
-            args.afterwards.verdict,
-            args.progress.output,
-            &outputs,
-            &ended.archive,
-            Some(&names),
-            true,
-        )?
+        reporter.report(&ended.archive, Some(&names), true)?
     };
     prune(
         args.afterwards.keep,
@@ -344,6 +336,7 @@ fn ignored_of_settings(flags: &SettingFlags) -> Vec<GivenFlag> {
         harden,
         redaction: _,
         no_snapshot: _,
+        mark_nodes,
         results_pvc,
         status_service,
         credentials,
@@ -361,6 +354,7 @@ fn ignored_of_settings(flags: &SettingFlags) -> Vec<GivenFlag> {
         ("--namespace-psa-enforce-level", psa_level.is_some()),
         ("--identity", identity.is_some()),
         ("--harden", harden.harden != Harden::On),
+        ("--mark-nodes", mark_nodes.is_some()),
         ("--results-pvc", results_pvc.is_some()),
         ("--status-service", serves_status),
         ("--credentials", credentials.credentials.is_some()),
@@ -422,6 +416,7 @@ fn ignored_around(afterwards: &AfterwardsFlags, before: &BeforeRunFlags) -> Vec<
         upload: _,
         junit: _,
         html: _,
+        baseline: _,
         certify: _,
         product: _,
         delete,

@@ -32,6 +32,7 @@ mod afterwards;
 mod answers;
 mod certify;
 mod clusters;
+mod comparison;
 mod completion;
 mod containers;
 mod delete;

@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
 use super::color::ColorChoice;
+use super::comparison::{self, check_names, check_seal_beside};
 use super::download::{fetch, interrupted_transfer, unpack};
 use super::flag::{Filled as _, examples, usage_error, words};
 use super::verdict::{VerdictFlags, annotate, ending};
@@ -330,27 +331,12 @@ fn open_in_browser(page: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Rejects empty names of archives, which would mean the current folder.
-pub(super) fn check_names<'a>(archives: impl IntoIterator<Item = &'a String>) -> Result<()> {
-    if archives.into_iter().any(String::is_empty) {
-        return Err(usage_error(
-            "the name of an archive is empty: is a variable unset?",
-        ));
-    }
-    Ok(())
-}
-
 /// Whether no archive differs from the seal beside it. Warns of each that does.
 fn are_seals_right(archives: &[&str]) -> bool {
     let mut are_right = true;
-    for archive in archives.iter().filter_map(|name| report::locate(name).ok()) {
-        let path = Path::new(&archive);
-        // A checksum alone may be anybody's.
-        if !path.is_file() || !layout::seal(path).iter().all(|part| part.exists()) {
-            continue;
-        }
-        if let Err(error) = seal::check_file(path, None, false) {
-            log::warn!("`{archive}` is not as it was sealed: {error:#}");
+    for archive in archives {
+        if let Err(error) = check_seal_beside(archive) {
+            log::warn!("{error:#}");
             are_right = false;
         }
     }
@@ -629,8 +615,7 @@ fn many(
 fn diff(args: &DiffArgs) -> Result<u8> {
     let plugin = args.plugin.filled();
     let open = |archive: &str| {
-        let opened = OpenedArchive::open(archive, None, Depth::Nodes);
-        let mut opened = opened.with_context(|| format!("could not process archive: {archive}"))?;
+        let mut opened = comparison::open(archive)?;
         // A plugin may be in only one of them.
         opened
             .plugins
@@ -657,19 +642,8 @@ fn diff(args: &DiffArgs) -> Result<u8> {
         DiffFormat::Html => report::write_diff_html(&diff, &mut out)?,
         DiffFormat::Junit => report::write_diff_junit(&diff, &mut out)?,
         DiffFormat::Text => {
-            if tests || diff.objects.is_none() {
-                diff.write_text(&mut TextOutput {
-                    look: args.color.color.resolve(),
-                    out: &mut out,
-                })?;
-            }
-            if let Some(objects) = &diff.objects {
-                out.write_all(if tests { b"\n" } else { b"" })?;
-                objects.write_text(&mut TextOutput {
-                    look: Look::default(),
-                    out: &mut out,
-                })?;
-            }
+            let look = args.color.color.resolve();
+            comparison::write_text(&diff, tests, look, &mut out)?;
         }
     }
     out.flush()?;

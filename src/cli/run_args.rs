@@ -115,6 +115,7 @@ impl RunArgs {
         fleet.refuse_streams(&self.run);
         fleet.refuse("--local", self.local.local);
         fleet.refuse("--certify", self.afterwards.certify.is_some());
+        fleet.refuse("--baseline", self.afterwards.baseline.is_some());
         fleet.progress = self.progress.output;
         fleet.has_events = self.has_events();
         let retrieve = self.afterwards.retrieve.filled();

@@ -140,6 +140,7 @@ static PSA_ENFORCE_LEVEL: Setting =
 static DOCKER_CONFIG_FILE: Setting = Setting::new("e2e-docker-config-file", "E2EDockerConfigFile");
 static RETRY_FAILED: Setting = Setting::new("retry-failed", "RetryFailed");
 static IDENTITY: Setting = Setting::new("identity", "Identity");
+static MARK_NODES: Setting = Setting::new("mark-nodes", "MarkNodes");
 static NODES: Setting = Setting::new("nodes", "Nodes/Only");
 static SAMPLE: Setting = Setting::new("sample", "Nodes/Sample");
 static PER_ZONE: Setting = Setting::new("per-zone", "Nodes/PerZone");
@@ -470,6 +471,16 @@ pub(crate) struct SettingFlags {
     /// Take no snapshot of the cluster, and do without the permission to read it
     #[arg(long, conflicts_with = "file", hide_short_help = true)]
     pub no_snapshot: bool,
+    /// Write the verdict of each node into this condition of it: True if everything passed there,
+    /// False if something failed, Unknown without a result
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_parser = placed_text(),
+        conflicts_with = "file",
+        hide_short_help = true
+    )]
+    pub mark_nodes: Option<Placed<String>>,
     /// Volume claim for the results, so that they survive the loss of a node
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     pub results_pvc: Option<String>,
@@ -839,6 +850,7 @@ impl RunFlags {
             DOCKER_CONFIG_FILE.overridden(&e2e.e2e_docker_config_file),
             RETRY_FAILED.overridden(&e2e.retry_failed),
             IDENTITY.overridden(&run.identity),
+            MARK_NODES.overridden(&run.mark_nodes),
         ];
         overrides.into_iter().flatten().collect()
     }

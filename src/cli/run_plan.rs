@@ -181,6 +181,7 @@ impl<'a> RunRequest<'a> {
         };
         if only.is_none() && self.purpose != Purpose::Local {
             check_nodes(self.nodes, &plan)?;
+            check_marks(&plan)?;
         }
         Ok(plan)
     }
@@ -808,6 +809,29 @@ fn check_nodes(flags: Option<&NodeFlags>, plan: &Plan) -> Result<()> {
         "{} applies only to plugins with `driver: Nodes`, and would be ignored by {}: {hint}",
         settings.iter().map(setting_in_words).joined(", "),
         ignoring.iter().map(plugin_in_words).joined(", "),
+    )))
+}
+
+/// Rejects marks of nodes by plugins of which none runs on nodes.
+fn check_marks(plan: &Plan) -> Result<()> {
+    if plan.run.mark_nodes.is_empty() {
+        return Ok(());
+    }
+    let plugins = plan.prepared()?;
+    if plugins
+        .iter()
+        .any(|plugin| plugin.config.driver.is_per_node())
+    {
+        return Ok(());
+    }
+    Err(usage_error(format!(
+        "--mark-nodes {} needs a plugin that runs on each node (`driver: DaemonSet` or `Nodes`); \
+         this run has {}",
+        plan.run.mark_nodes,
+        plugins
+            .iter()
+            .map(|plugin| format!("`{}`", plugin.name()))
+            .joined(", ")
     )))
 }
 

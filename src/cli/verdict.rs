@@ -24,14 +24,14 @@ const FAIL_ON: [&str; 5] = ["failed", "unknown", "incomplete", "flaky", "never"]
 /// What the exit code and annotations say about results
 #[derive(Clone, Copy, clap::Args)]
 pub(crate) struct VerdictFlags {
-    /// Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad or worse
     #[arg(
         long,
         value_name = "WORD",
-        default_value = "never",
-        value_parser = words(&FAIL_ON).map(FailOn::parse)
+        value_parser = words(&FAIL_ON).map(FailOn::parse),
+        help = "Exit with 3 (failed, flaky) or 4 (unknown, incomplete) when results are this bad \
+                or worse [default: never]"
     )]
-    pub fail_on: FailOn,
+    pub fail_on: Option<FailOn>,
     /// Like --fail-on failed, but a plugin that has passed on this share of its nodes, as in 95%,
     /// has passed
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, hide_short_help = true)]
@@ -51,7 +51,12 @@ pub(crate) struct VerdictFlags {
 impl VerdictFlags {
     /// What `--fail-on` and `--min-success` ask for.
     pub(crate) fn limit(self) -> Limit {
-        Limit::new(self.fail_on, self.min_success)
+        Limit::new(self.fail_on.unwrap_or(FailOn::Never), self.min_success)
+    }
+
+    /// What `--fail-on` asks for in a comparison with a baseline, which is of no use otherwise.
+    pub(crate) fn fail_on_changes(self) -> FailOn {
+        self.fail_on.unwrap_or(FailOn::Unknown)
     }
 }
 

@@ -28,7 +28,7 @@ use base::{clock, sys};
 use kube::Resource;
 use model::status::Run;
 use model::timings::Stopwatch;
-use model::verdict::RunEnd;
+use model::verdict::{RunEnd, code_after_error};
 
 /// The timeout of a bare `--wait`.
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3_600);
@@ -101,6 +101,7 @@ impl WaitArgs {
         )?;
         fleet.refuse_streams(flags);
         fleet.refuse("--certify", self.afterwards.certify.is_some());
+        fleet.refuse("--baseline", self.afterwards.baseline.is_some());
         fleet.progress = self.progress.output;
         fleet.has_events = true;
         let retrieve = self.afterwards.retrieve.filled();
@@ -318,16 +319,23 @@ impl Wait {
     }
 }
 
-/// Reports that a run has ended without any result. The steps that follow end with the reason of
+/// Reports that a run has ended without any result, or without the marks of some nodes. The steps that follow end with the reason of
 /// the exit code.
 pub(crate) fn report_end(run: &Run) {
     if RunEnd::of(run) == RunEnd::Nothing {
         log::error!("no plugin has delivered a result");
     }
+    if let Some(reason) = &run.not_marked {
+        log::warn!("{reason}");
+    }
 }
 
 /// The exit code for a run that has ended, given that of the steps after it.
 pub(crate) fn verdict(run: &Run, code: u8) -> u8 {
+    let code = match run.not_marked {
+        Some(_) => code_after_error(code),
+        None => code,
+    };
     RunEnd::of(run).exit_code(code)
 }
 

@@ -14,6 +14,7 @@ mod recover;
 mod references;
 mod remove;
 mod rights;
+mod unmark;
 
 use std::collections::BTreeMap;
 
@@ -38,6 +39,7 @@ pub(crate) use preflight::{CHECKS, Preflight, StandIn, Trial};
 pub(crate) use recover::recover;
 pub(crate) use references::references;
 pub(crate) use remove::Removal;
+pub(crate) use unmark::unmark_nodes;
 
 /// Inputs of a run's objects.
 #[derive(Default)]

@@ -167,6 +167,7 @@ impl<'a> RunAccounts<'a> {
                 );
             }
         }
+        rights.check_marks()?;
         if let Some(plugin) = rights.undeclared().next().filter(|_| plan.declared_only) {
             bail!(
                 "the definition of plugin `{0}` does not say what it needs: write `permissions` \
@@ -176,6 +177,22 @@ impl<'a> RunAccounts<'a> {
             );
         }
         Ok(rights)
+    }
+
+    /// Rejects marks of nodes by a run whose account may not write them.
+    fn check_marks(&self) -> Result<()> {
+        let reader = !self.apart && self.level == Level::ClusterRead;
+        let is_denied = reader || self.level == Level::NamespaceAdmin;
+        if is_denied && !self.run.mark_nodes.is_empty() {
+            bail!(
+                "--mark-nodes {}: the run is {}, which does not include conditions of nodes; \
+                 choose `--aggregator-permissions clusterAdmin`{}",
+                self.run.mark_nodes,
+                self.level.described(),
+                if reader { ", or `--harden on`" } else { "" }
+            );
+        }
+        Ok(())
     }
 
     /// Notes about plugins that declare no permissions. An account that a definition names is its
@@ -347,6 +364,9 @@ impl<'a> RunAccounts<'a> {
                 cluster.push(rule("", "nodes", &READ));
             }
             cluster.push(rule("authentication.k8s.io", "tokenreviews", &["create"]));
+            if !self.run.mark_nodes.is_empty() {
+                cluster.push(rule("", "nodes/status", &["patch"]));
+            }
             if self.removes_itself() {
                 let mut rule = rule("", "namespaces", &["delete"]);
                 rule["resourceNames"] = json!([self.run.namespace]);

@@ -4,15 +4,14 @@
 //! Pure. `remedies` decides which texts are equivalent.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use serde::Serialize;
 use serde_json::Value;
 
 use base::json::json;
-use base::xml::escape;
 use base::{Joined as _, visible};
 use model::remedies::{self, Causes, ReportedFailure};
+use report::junit::{HEAD, element, tag};
 
 /// Values of `--format`.
 pub(crate) const FORMATS: &[&str] = &["text", "json", "junit"];
@@ -299,49 +298,50 @@ fn junit(checks: &[Check]) -> String {
             .filter(|check| check.status() == status)
             .count()
     };
-    let counts = format!(
-        "tests=\"{}\" failures=\"{}\" errors=\"0\"",
-        checks.len(),
-        of("failed")
+    let (tests, failed, skipped) = (
+        checks.len().to_string(),
+        of("failed").to_string(),
+        of("skipped").to_string(),
     );
+    let counts = [
+        ("tests", Some(&*tests)),
+        ("failures", Some(&*failed)),
+        ("errors", Some("0")),
+    ];
+    let all = [&[("name", Some("sonobuoy"))], &counts[..]].concat();
+    let skipped = [("skipped", Some(&*skipped))];
+    let suite = [&[("name", Some("doctor"))], &counts[..], &skipped].concat();
     let mut out = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites name=\"sonobuoy\" {counts}>\n"
-    );
-    let _ = writeln!(
-        out,
-        "<testsuite name=\"doctor\" {counts} skipped=\"{}\">",
-        of("skipped")
+        "{HEAD}\n{}>\n{}>\n",
+        tag("testsuites", &all),
+        tag("testsuite", &suite)
     );
     for check in checks {
-        let sentences = check.findings.iter().map(CheckFinding::sentence);
-        let inside = match (check.status(), &check.skipped) {
-            ("failed", _) => {
-                let first = check
-                    .findings
-                    .iter()
-                    .find(|finding| finding.severity == Severity::Fails);
-                let message = escape(&first.map(CheckFinding::line).unwrap_or_default(), true);
-                format!(
-                    "<failure message=\"{message}\">{}</failure>",
-                    escape(&sentences.joined("\n"), false)
-                )
-            }
-            ("skipped", Some(why)) => format!("<skipped message=\"{}\"/>", escape(why, true)),
-            _ => {
-                let lines = [check.seen.clone()].into_iter().chain(sentences);
-                format!(
-                    "<system-out>{}</system-out>",
-                    escape(&lines.joined("\n"), false)
-                )
-            }
-        };
-        let _ = writeln!(
-            out,
-            "<testcase name=\"{}\" classname=\"doctor\">{inside}</testcase>",
-            check.name
-        );
+        let case = [("name", Some(&*check.name)), ("classname", Some("doctor"))];
+        let case = tag("testcase", &case);
+        out += &format!("{case}>{}</testcase>\n", junit_outcome(check));
     }
     out + "</testsuite>\n</testsuites>\n"
+}
+
+/// The element inside the test case of a check.
+fn junit_outcome(check: &Check) -> String {
+    let mut sentences: Vec<String> = Vec::new();
+    sentences.extend(check.findings.iter().map(CheckFinding::sentence));
+    match (check.status(), &check.skipped) {
+        ("failed", _) => {
+            let mut failures = check.findings.iter();
+            let first = failures.find(|finding| finding.severity == Severity::Fails);
+            let message = first.map(CheckFinding::line).unwrap_or_default();
+            let text = sentences.join("\n");
+            element("failure", None, Some(&message), Some(&text))
+        }
+        ("skipped", Some(why)) => element("skipped", None, Some(why), None),
+        _ => {
+            sentences.insert(0, check.seen.clone());
+            element("system-out", None, None, Some(&sentences.join("\n")))
+        }
+    }
 }
 
 #[cfg(test)]

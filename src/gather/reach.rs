@@ -1,9 +1,9 @@
-//! Connectivity of a node in its cluster: DNS, API server, aggregator, and clock skew.
+//! Connectivity of a node in its cluster: DNS, API server, aggregator, other nodes, and clock skew.
 //!
 //! Owns the legs and their destinations, and connections that are measured step by step: DNS (RFC
 //! 1035), TCP, TLS, one HTTP/1.0 request, within limits on time and size. A failing leg names the
 //! step that failed; a leg without a destination, as outside a cluster, is skipped with a reason.
-//! Starts a thread per leg; every step has a timeout.
+//! Starts a thread per leg, and one per other node; every step has a timeout.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _, UdpSocket};
@@ -29,7 +29,10 @@ use client::Clock;
 use kube::{self, Identity, Method, Object as _, Trust, client_config};
 use model::item::{FAILED, Item, PASSED, REMEDY, SKIPPED};
 use model::names::{self, env};
+use model::nodes::Peer;
 use model::remedies;
+
+mod peers;
 
 /// Timeout of one attempt at one step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -72,6 +75,8 @@ pub struct Destinations {
     relay: Option<u16>,
     /// This node's name in the cluster.
     node: Option<String>,
+    /// Other nodes to reach; `None` if this process is not to reach any.
+    peers: Option<Vec<Peer>>,
 }
 
 /// Offset of this machine's clock from another one.
@@ -102,6 +107,12 @@ impl Destinations {
             ),
             relay: variable(env::PROGRESS_PORT).and_then(|port| port.parse().ok()),
             node: variable(client::env::NODE_NAME),
+            peers: variable(env::PEERS).and_then(|peers| {
+                let peers = serde_json::from_str(&peers);
+                peers
+                    .inspect_err(|error| log::warn!("{}: {error}", env::PEERS))
+                    .ok()
+            }),
         }
     }
 
@@ -184,6 +195,7 @@ type Probe = fn(&Destinations, &mut Item) -> Result<Option<Skew>>;
 /// Tries all legs concurrently, so that blocked ones cost a single timeout.
 pub fn network(around: &Destinations) -> Item {
     let legs: [(&str, Probe); 3] = [("dns", dns), ("api", api), ("aggregator", aggregator)];
+    let mut pairs = None;
     let [(dns, _), (api, api_skew), (aggregator, skew)] = thread::scope(|scope| {
         let threads = legs.map(|(name, probe)| {
             let leg = move || {
@@ -196,6 +208,7 @@ pub fn network(around: &Destinations) -> Item {
             };
             (leg, base::thread(name).spawn_scoped(scope, leg))
         });
+        pairs = around.peers.as_deref().map(peers::probe_all);
         threads.map(|(leg, thread)| match thread {
             Ok(thread) => thread
                 .join()
@@ -211,7 +224,9 @@ pub fn network(around: &Destinations) -> Item {
         ),
         Some(skew) => judge(&mut clock, &skew),
     }
-    let items = vec![dns, api, aggregator, clock];
+    let mut items = vec![dns, api, aggregator];
+    items.extend(pairs.as_deref().map(peers::leg));
+    items.push(clock);
     let failed = items.iter().any(|leg| leg.status == FAILED);
     Item {
         items,
@@ -390,15 +405,7 @@ fn speak(around: &Destinations, place: &Place, leg: &mut Item) -> Result<Option<
             "{} of {ECHO_BYTES} bytes came back",
             body.len()
         );
-        let tcp = &connection.stream.sock;
-        let mtu = if tcp.peer_addr()?.is_ipv4() {
-            sockopt::ip_mtu
-        } else {
-            sockopt::ipv6_mtu
-        };
-        Ok(mtu(tcp)
-            .inspect_err(|error| log::debug!("no path MTU: {error}"))
-            .ok())
+        Ok(connection.path_mtu())
     })
     .with_context(|| format!("small packets arrive, but {} KiB do not", ECHO_BYTES >> 10))?;
     if let Some(mtu) = mtu {
@@ -528,6 +535,18 @@ struct Response {
 }
 
 impl Connection {
+    /// The largest packet that gets to the other end, as far as the kernel knows.
+    fn path_mtu(&self) -> Option<u32> {
+        let tcp = &self.stream.sock;
+        let mtu = match tcp.peer_addr().ok()?.is_ipv4() {
+            true => sockopt::ip_mtu,
+            false => sockopt::ipv6_mtu,
+        };
+        mtu(tcp)
+            .inspect_err(|error| log::debug!("no path MTU: {error}"))
+            .ok()
+    }
+
     /// Sends a request with a header, and this many bytes.
     fn send(&mut self, method: &str, path: &str, header: &str, bytes: usize) -> Result<Response> {
         // HTTP/1.0: the response arrives unchunked and ends the connection.

@@ -367,23 +367,25 @@ impl Client {
                 Err(error) => error,
             };
             failures += 1;
-            let is_never_retried = error
-                .code()
-                .is_some_and(|code| self.no_retry_codes.contains(&code));
-            let repeatable = error.is_passing()
+            let code = error.code();
+            let is_never_retried = code.is_some_and(|code| self.no_retry_codes.contains(&code));
+            // Unless repeating a request has no effect, the server must not have seen it.
+            let is_repeatable = error.is_passing()
                 && !is_never_retried
                 && (request.idempotent() || error.is_unsent());
-            let wished = if let Error::Api(refusal) = &error {
-                refusal.retry_after
-            } else {
-                None
+            // A server that names a pause knows better how long it will be busy.
+            let wait = match &error {
+                Error::Api(refusal) => refusal.retry_after,
+                _ => None,
             };
-            let wait = wished.unwrap_or_else(|| BACKOFF.pause(failures));
-            let retry_timeout =
-                self.retry_timeout[usize::from(self.shared.reached.load(Ordering::Relaxed))];
-            if !repeatable || started.elapsed().saturating_add(wait) > retry_timeout {
+            let wait = wait.unwrap_or_else(|| BACKOFF.pause(failures));
+            // A server that has never answered is more likely misconfigured than restarting.
+            let was_reached = self.shared.reached.load(Ordering::Relaxed);
+            let retry_timeout = self.retry_timeout[usize::from(was_reached)];
+            if !is_repeatable || started.elapsed().saturating_add(wait) > retry_timeout {
                 return Err(error);
             }
+            // One warning for an outage, whichever of the threads comes first.
             if started.elapsed() > OUTAGE_NOTICE && !self.shared.away.swap(true, Ordering::Relaxed)
             {
                 log::warn!("{error}; retrying until it answers");
@@ -540,6 +542,7 @@ impl Limiter {
     fn reserve(&self, now: Instant) -> Option<Instant> {
         let step = self.step?;
         let mut full_at = lock(&self.full_at);
+        // A bucket does not overflow: unused time earns no more than `burst` tokens.
         let before = (*full_at).max(now);
         *full_at = before + step;
         // A full bucket holds `burst` tokens.
@@ -631,6 +634,7 @@ pub(super) fn decoding(request: &Request, why: &serde_json::Error) -> Error {
 fn agent(dialer: &Dialer) -> Agent {
     let config = Agent::config_builder()
         .http_status_as_error(false)
+        // Credentials must not follow the server to another place.
         .max_redirects(0)
         .max_redirects_will_error(false)
         .max_idle_connections(MAX_IDLE_CONNECTIONS)

@@ -108,7 +108,7 @@ impl Client {
                 },
                 Some(Frame::Ping(bytes)) => socket.send(PONG, &bytes)?,
                 Some(Frame::Close) => {
-                    // The server may have disconnected.
+                    // 1000 is a normal closure. The server may have disconnected.
                     let _ = socket.send(CLOSE, &1000_u16.to_be_bytes());
                     return Err(
                         socket.failed(io::Error::other("the stream ended before the command did"))
@@ -144,6 +144,7 @@ impl Client {
             CHANNELS.join(", ")
         );
         for (name, value) in headers {
+            // Written by hand here: a line break would begin another header.
             if value.contains(['\r', '\n']) {
                 return Err(anyhow!("header `{name}` contains a line break").into());
             }
@@ -222,6 +223,7 @@ impl Socket<'_> {
 
     /// Sends a control frame, whose payload has at most 125 bytes.
     fn send(&mut self, opcode: u8, payload: &[u8]) -> Result<(), Error> {
+        // Clients have to mask what they send (RFC 6455, section 5.3), and servers must not.
         let mask = random::<4>()?;
         let mut bytes = vec![0x80 | opcode, 0x80 | payload.len() as u8];
         bytes.extend(mask);
@@ -256,6 +258,8 @@ fn random<const N: usize>() -> Result<[u8; N], Error> {
 
 /// The server's expected response to our key.
 fn accepted(key: &str) -> String {
+    // The suffix and SHA-1 are prescribed by RFC 6455, section 1.3. They protect nothing: they show
+    // that the server speaks WebSocket, and is no cache with an old response.
     let salted = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
     BASE64_STANDARD.encode(ring::digest::digest(
         &ring::digest::SHA1_FOR_LEGACY_USE_ONLY,
@@ -306,6 +310,7 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn feed(&mut self, bytes: &[u8]) {
+        // Once for each read, not for each frame: draining moves what remains.
         self.bytes.drain(..std::mem::take(&mut self.start));
         self.bytes.extend_from_slice(bytes);
     }
@@ -316,6 +321,7 @@ impl Frames {
             let payload = &self.bytes[self.start..][place.clone()];
             self.start += place.end;
             match (first & 0x0F, &mut self.partial) {
+                // Text or binary begins a message, 0 continues it; control frames may come between.
                 (0x1 | 0x2, none @ None) => *none = Some(payload.to_vec()),
                 (0x0, Some(partial)) if partial.len() + payload.len() <= MAX_MESSAGE_BYTES => {
                     partial.extend_from_slice(payload);
@@ -341,6 +347,7 @@ fn read_frame(bytes: &[u8]) -> Result<Option<(u8, Range<usize>)>, &'static str> 
     let [first, second, ..] = *bytes else {
         return Ok(None);
     };
+    // Bits: the end of the message, three reserved ones, four of the kind.
     if first & 0x70 != 0 {
         return Err("a frame uses an extension that was not negotiated");
     }

@@ -275,6 +275,21 @@ impl Request {
         .json("application/merge-patch+json", patch)
     }
 
+    /// Merges `patch` into an object of Kubernetes' own kinds: a list whose elements have a key, such
+    /// as the type of a condition, is merged element by element.
+    pub fn strategic_patch(
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Self {
+        Self {
+            method: Method::PATCH,
+            ..Self::get(resource, namespace, name)
+        }
+        .json("application/strategic-merge-patch+json", patch)
+    }
+
     /// Addresses a subresource: `log`, `exec`, `status`.
     pub fn subresource(mut self, name: &str) -> Self {
         self.path.push('/');

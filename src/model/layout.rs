@@ -71,6 +71,8 @@ pub const KUBELET_CONFIG: &str = "configz.json";
 pub const KUBELET_HEALTH: &str = "healthz.json";
 /// Its metrics.
 pub const KUBELET_METRICS: &str = "metrics-resource.txt";
+/// The end of its log.
+pub const KUBELET_LOG: &str = "kubelet.log";
 
 /// The journal, inside the folder for what must survive a crash.
 pub const JOURNAL: &str = "journal";

@@ -208,6 +208,8 @@ pub mod env {
     pub const OLD_RESULTS_DIR: &str = "RESULTS_DIR";
     /// The file that signals the success of the other containers.
     pub const OTHERS_ENDED_FILE: &str = "SONOBUOY_OTHERS_ENDED_FILE";
+    /// Other nodes, for a plugin that probes them: a list in JSON.
+    pub const PEERS: &str = "SONOBUOY_PEERS";
     /// The pod of a worker.
     pub const PLUGIN_POD: &str = "SONOBUOY_PLUGIN_POD";
     /// Port for progress reports to the worker beside a plugin.

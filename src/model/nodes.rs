@@ -128,6 +128,128 @@ pub struct Choice {
     pub max_parallel: Option<Parallel>,
 }
 
+/// The conditions of a node that Kubernetes itself writes and acts on.
+const CONDITIONS_OF_KUBERNETES: [&str; 5] = [
+    "Ready",
+    "MemoryPressure",
+    "DiskPressure",
+    "PIDPressure",
+    "NetworkUnavailable",
+];
+/// Maximum lengths of the two parts of a condition's type: a domain and a name.
+const MAX_DOMAIN_BYTES: usize = 253;
+const MAX_CONDITION_NAME_BYTES: usize = 63;
+
+/// Checks the type of a condition that is to tell the verdict of a node: a qualified name, as the
+/// API requires of conditions, and none of Kubernetes' own. The reason continues a sentence.
+pub fn check_condition(text: &str) -> Result<(), String> {
+    if CONDITIONS_OF_KUBERNETES.contains(&text) {
+        return Err(format!(
+            "is `{text}`, a condition that Kubernetes itself writes; choose another name, such as \
+             example.com/DiskChecked"
+        ));
+    }
+    let (domain, name) = match text.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, text),
+    };
+    if domain.is_none_or(is_domain) && is_condition_name(name) {
+        return Ok(());
+    }
+    Err(format!(
+        "is `{text}`, which is not the type of a condition; write a name of at most 63 letters, \
+         digits, `-`, `_` and `.`, optionally after a domain and `/`, such as \
+         example.com/DiskChecked"
+    ))
+}
+
+/// Whether a text is a DNS subdomain.
+fn is_domain(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.bytes().all(|byte| fits(byte) || byte == b'-')
+            && part.bytes().next().is_some_and(fits)
+            && part.bytes().last().is_some_and(fits)
+    };
+    text.len() <= MAX_DOMAIN_BYTES && text.split('.').all(is_part)
+}
+
+fn is_condition_name(text: &str) -> bool {
+    let is_at_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric());
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= MAX_CONDITION_NAME_BYTES
+        && text.bytes().all(fits)
+        && is_at_end(text.bytes().next())
+        && is_at_end(text.bytes().last())
+}
+
+/// A node as others can reach it: the address and port of its kubelet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name.
+    pub node: String,
+    /// Its first address inside the cluster.
+    pub address: String,
+    /// The port of its kubelet.
+    pub port: u16,
+    /// Its zone; empty if unknown.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+}
+
+impl Peer {
+    /// The usual port of a kubelet.
+    const KUBELET_PORT: u16 = 10250;
+
+    /// A node that is ready and has an address.
+    fn of(node: &Value) -> Option<Self> {
+        let is_ready = node
+            .condition("Ready")
+            .is_some_and(|ready| ready["status"] == "True");
+        let mut addresses = node["status"]["addresses"].items();
+        let address = addresses.find(|address| address["type"] == "InternalIP")?;
+        let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_u64();
+        is_ready.then(|| Self {
+            node: node.name().to_owned(),
+            address: address["address"].text().to_owned(),
+            port: port
+                .and_then(|port| u16::try_from(port).ok())
+                .unwrap_or(Self::KUBELET_PORT),
+            zone: zone(node).to_owned(),
+        })
+    }
+}
+
+/// The nodes of a cluster in a circle. If each probes the next few, all pairs of neighbours are
+/// probed at a cost that grows with the nodes, not with their square. The order is that of a digest
+/// of the names, so that neighbours are mostly in different zones and racks.
+#[derive(Clone, Debug, Default)]
+pub struct Ring(Vec<(u64, Peer)>);
+
+impl Ring {
+    /// The ring of these nodes.
+    pub fn of<'n>(nodes: impl IntoIterator<Item = &'n Value>) -> Self {
+        let peers = nodes.into_iter().filter_map(Peer::of);
+        let mut ring: Vec<_> = peers.map(|peer| (base::digest(&peer.node), peer)).collect();
+        ring.sort_by(|a, b| (a.0, &a.1.node).cmp(&(b.0, &b.1.node)));
+        Self(ring)
+    }
+
+    /// The next `count` nodes after `node`, which need not be in the ring.
+    pub fn peers(&self, node: &str, count: usize) -> Vec<&Peer> {
+        let own_place = (base::digest(&node), node);
+        let next = self
+            .0
+            .partition_point(|(place, peer)| (*place, peer.node.as_str()) <= own_place);
+        let (before, after) = self.0.split_at(next);
+        let others = after.iter().chain(before).map(|(_, peer)| peer);
+        others
+            .filter(|peer| peer.node != node)
+            .take(count)
+            .collect()
+    }
+}
+
 /// What to do with nodes that join during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -353,6 +475,87 @@ mod tests {
             (named("a, b,"), named("zone=a,b"), named("!gpu")),
             ("a+b".into(), String::new(), String::new())
         );
+    }
+
+    #[test]
+    fn types_of_conditions_are_qualified_names_of_others() {
+        let longest = format!("{}.com/{}", "a.".repeat(124) + "b", "N".repeat(63));
+        for text in [
+            "DiskChecked",
+            "example.com/DiskChecked",
+            "x-1.example.com/gpu.v2_ok",
+            "a/b",
+            &longest,
+        ] {
+            assert_eq!(check_condition(text), Ok(()), "{text}");
+        }
+        for text in [
+            "",
+            "/x",
+            "x/",
+            "a/b/c",
+            "Example.com/x",
+            "-a.com/x",
+            "a..com/x",
+            "a.com/-x",
+            "a.com/x_",
+            "with space",
+            "ä",
+            &format!("x{longest}"),
+            &"N".repeat(64),
+        ] {
+            let reason = check_condition(text).unwrap_err();
+            assert!(
+                reason.contains("is not the type of a condition"),
+                "{reason}"
+            );
+        }
+        for text in CONDITIONS_OF_KUBERNETES {
+            let reason = check_condition(text).unwrap_err();
+            assert!(reason.contains("Kubernetes itself writes"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn every_node_is_the_peer_of_as_many_others_as_it_has_peers() {
+        let node = |number: usize| {
+            json!({
+                "metadata": {"name": format!("n{number}"), "labels": {(ZONE): "z"}},
+                "status": {
+                    "conditions": [{"type": "Ready", "status": "True"}],
+                    "addresses": [
+                        {"type": "Hostname", "address": "x"},
+                        {"type": "InternalIP", "address": format!("10.0.0.{number}")},
+                    ],
+                    "daemonEndpoints": {"kubeletEndpoint": {"Port": 10_000 + number}},
+                },
+            })
+        };
+        let nodes: Vec<_> = (0..100).map(node).collect();
+        let ring = Ring::of(&nodes);
+        let mut probed = BTreeMap::<&str, usize>::new();
+        for node in &nodes {
+            let peers = ring.peers(node.name(), 8);
+            assert_eq!(peers.len(), 8);
+            for peer in peers {
+                assert_ne!(peer.node, node.name());
+                *probed.entry(&peer.node).or_default() += 1;
+            }
+        }
+        assert_eq!(probed.len(), 100);
+        assert!(probed.values().all(|count| *count == 8), "{probed:?}");
+        assert_eq!(ring.peers("that joined", 8).len(), 8);
+        let expected = Peer {
+            node: "n7".into(),
+            address: "10.0.0.7".into(),
+            port: 10_007,
+            zone: "z".into(),
+        };
+        assert_eq!(Ring::of(&nodes[7..9]).peers("n8", 8), [&expected]);
+        assert_eq!(Ring::of(&nodes[7..8]).peers("n7", 8), [&Peer::default(); 0]);
+        let mut lost = node(1);
+        lost["status"]["conditions"][0]["status"] = json!("Unknown");
+        assert!(Ring::of(&[lost]).peers("n2", 8).is_empty());
     }
 
     #[test]

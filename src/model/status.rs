@@ -75,6 +75,9 @@ pub struct Run {
     /// The reason why a run, or the upload of its archive, has [`FAILED`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Why some nodes lack the condition that tells their verdict.
+    #[serde(rename = "not-marked", skip_serializing_if = "Option::is_none")]
+    pub not_marked: Option<String>,
     /// The problem that prevents a run from starting; only known outside the aggregator.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -242,6 +245,7 @@ impl Default for Run {
             truncated: false,
             upload: None,
             error: None,
+            not_marked: None,
             message: None,
             timings: None,
             started: None,

@@ -183,6 +183,7 @@ impl Client {
             "interrupted after {have} of {} bytes",
             blob.size
         );
+        // Of the whole file, a part of which may be from an earlier call of this program.
         let came = digest_of(&base::file_sha256(partial).at("cannot read", partial)?);
         if have != blob.size || came != blob.digest {
             let _ = std::fs::remove_file(partial);
@@ -235,6 +236,7 @@ impl Client {
         let mut place = self.place(image, &answer, &url)?;
         let mut from = 0;
         let mut attempts = self.attempts().transfer(0, blob.size);
+        // A small blob needs one request; the pieces of a large one are retried individually.
         while blob.size > PIECE_BYTES && from < blob.size {
             let length = PIECE_BYTES.min(blob.size - from);
             let range = format!("{from}-{}", from + length - 1);
@@ -274,6 +276,7 @@ impl Client {
             from = last.map_or(0, |last| last + 1).min(blob.size);
             place = self.place(image, &answer, &place)?;
         }
+        // The location may have a query of its own, which carries the state of the upload.
         let separator = if place.contains('?') { '&' } else { '?' };
         let end = format!(
             "{place}{separator}digest={}",
@@ -384,6 +387,7 @@ impl Client {
             .get(&key)
             .cloned()
             .filter(|_| is_same_registry);
+        // Once: a registry that rejects a fresh token would be asked forever.
         let mut may_ask = is_same_registry;
         loop {
             let mut request = Request::builder().method(method).uri(url);

@@ -16,6 +16,7 @@ use serde_json::Value;
 use super::conduct;
 use super::context::{ClusterRun, RunContext, uid};
 use super::expected::ExpectedResults;
+use super::marks::{self, NodeMarker};
 use super::permissions::FreshPermissions;
 use super::publisher::StatusPublisher;
 use super::review::{self, ClusterReviewer};
@@ -164,6 +165,7 @@ impl ClusterRun<'_> {
             has_own_workers: self.has_own_workers(pod),
             owner: (pod.name().to_owned(), uid(pod).to_owned()),
             roster,
+            ring: expected.ring,
             has_contacted: &|id| store.lock().has_contacted(id),
             is_receiving: &|id| store.lock().is_uploading(id),
             is_settled: &|id| store.lock().is_settled(id),
@@ -187,14 +189,17 @@ impl ClusterRun<'_> {
             stopwatch: Stopwatch::start(),
             is_recorded: false,
         };
-        let (archive, errors) = conduct::run(
-            &server,
-            &driver,
-            &context,
-            |status| publisher.publish_unless_stopped(status, stop),
-            || last_steps.take(stop),
-            stop,
-        )?;
+        let marker = NodeMarker::new(&self.config, &self.client);
+        let (archive, errors) = marks::beside(marker, &context, stop, |finish_marks| {
+            conduct::run(
+                &server,
+                &driver,
+                &context,
+                |status| publisher.publish_unless_stopped(status, stop),
+                || last_steps.take(finish_marks, stop),
+                stop,
+            )
+        })?;
         if last_steps.is_recorded {
             self.remove_run(&self.config.uuid);
         }
@@ -491,7 +496,12 @@ struct LastSteps<'a> {
 
 impl LastSteps<'_> {
     /// Takes the steps; returns the path of the archive, its entry, and the number of errors.
-    fn take(&mut self, stop: &Stop) -> Result<(PathBuf, status::Archive, usize)> {
+    /// `finish_marks` marks nodes, and returns why some could not be marked.
+    fn take(
+        &mut self,
+        finish_marks: &mut dyn FnMut() -> Option<String>,
+        stop: &Stop,
+    ) -> Result<(PathBuf, status::Archive, usize)> {
         if stop.stopped() {
             bail!("the run was interrupted; it resumes when this container is started again");
         }
@@ -514,6 +524,10 @@ impl LastSteps<'_> {
         self.stopwatch.end(timings::ARCHIVE);
         let all_timings = self.stopwatch.timings(kube::sent_requests());
         aggregator.store.lock().timings = Some(all_timings);
+
+        let not_marked = finish_marks().inspect(|reason| log::warn!("{reason}"));
+        let errors = errors + usize::from(not_marked.is_some());
+        aggregator.store.lock().not_marked = not_marked;
 
         let last_status = aggregator.last_status(&archive);
         self.is_recorded = run.record_end(self.publisher, self.pod, &last_status);

@@ -13,6 +13,7 @@ use base::json::json;
 use client::protocol::{Failure, ResultId};
 use kube::{self, Resource, Selector};
 use model::layout;
+use model::nodes::Ring;
 use model::plugin::{Definition, DriverKind};
 use run::driver;
 
@@ -24,6 +25,8 @@ pub(super) struct ExpectedResults {
     /// Of plugins that run on nodes, if the nodes are unknown or none was chosen: such a plugin has
     /// a single result, which has failed.
     pub failures: Vec<Failure>,
+    /// The nodes that plugins can probe.
+    pub ring: Ring,
 }
 
 /// The nodes of the cluster, or why they are unknown.
@@ -41,6 +44,9 @@ impl ClusterRun<'_> {
     ) -> Result<ExpectedResults> {
         let nodes = self.nodes(permissions)?;
         let mut results = ExpectedResults::default();
+        if let Nodes::Known(nodes) = &nodes {
+            results.ring = Ring::of(nodes);
+        }
         let mut excluded = BTreeMap::new();
         for definition in &self.definitions {
             let nodes = match &nodes {

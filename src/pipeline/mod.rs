@@ -9,6 +9,7 @@ mod conduct;
 mod context;
 mod expected;
 mod local;
+mod marks;
 mod pack;
 mod partial;
 mod permissions;

@@ -289,6 +289,11 @@ pub(crate) fn report_event(report: &Value) -> String {
     dated("report", json!({"report": report}))
 }
 
+/// Reports the comparison with a baseline to programs.
+pub(crate) fn comparison_event(comparison: &Value) -> String {
+    dated("comparison", json!({"comparison": comparison}))
+}
+
 fn event(name: &str, elapsed: Duration, mut fields: Value) -> String {
     fields["elapsed"] = json!(elapsed.as_secs());
     dated(name, fields)

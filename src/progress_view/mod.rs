@@ -24,7 +24,7 @@ mod lines;
 mod run;
 
 pub(crate) use base::live::possible;
-pub(crate) use events::{archive_event, report_event};
+pub(crate) use events::{archive_event, comparison_event, report_event};
 pub(crate) use lines::{sentence, span};
 pub(crate) use run::{About, of_run, running, troubles};
 

@@ -19,6 +19,7 @@ pub mod certify;
 mod diff;
 mod facts;
 mod files;
+pub mod junit;
 mod many;
 mod page;
 mod rerun;

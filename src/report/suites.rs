@@ -9,37 +9,15 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::diff::{ChangeKind, Diff, TestChange};
+use super::junit::{HEAD, element, tag};
 use super::many::Many;
 use super::run::{Case, Counts, NodeReport, PluginReport, Report};
 use super::survey::JunitDetails;
 use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
-use base::xml::escape;
 use model::item::{
     ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
 };
-
-const HEAD: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
-
-/// The start of an element, without its end; attributes without a value are omitted.
-fn tag(name: &str, attributes: &[(&str, Option<&str>)]) -> String {
-    let filled = attributes
-        .iter()
-        .filter_map(|(key, value)| Some((key, (*value)?)));
-    // Line ends in attributes are encoded, so that readers preserve them.
-    filled.fold(format!("<{name}"), |tag, (key, value)| {
-        format!("{tag} {key}=\"{}\"", escape(value, true))
-    })
-}
-
-/// An element of a test.
-fn element(name: &str, kind: Option<&str>, message: Option<&str>, text: Option<&str>) -> String {
-    let open = tag(name, &[("type", kind), ("message", message)]);
-    match text {
-        Some(text) => format!("{open}>{}</{name}>", escape(text, false)),
-        None => open + "/>",
-    }
-}
 
 fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -> String {
     // Without rounding noise.

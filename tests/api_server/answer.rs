@@ -5,7 +5,7 @@ use std::io::Cursor;
 use serde_json::{Value, json};
 use tiny_http::{Header, Method, Request, Response};
 
-use super::store::{Kind, Place, parse, selected};
+use super::store::{Kind, Place, parse, selected, strategic};
 use super::{ApiServer, fault, stream};
 
 /// A parsed request.
@@ -14,6 +14,8 @@ pub(super) struct Call {
     pub(super) path: String,
     pub(super) query: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
+    /// Of the body.
+    pub(super) content_type: String,
     /// Number of bytes after which to cut the response's body.
     pub(super) cut: Option<usize>,
 }
@@ -43,6 +45,14 @@ fn no<T>(code: u16, reason: &str, message: impl Into<String>) -> Result<T, No> {
     Err(No(code, reason.into(), message.into()))
 }
 
+fn header(request: &Request, name: &'static str) -> String {
+    let mut headers = request.headers().iter();
+    let found = headers.find(|header| header.field.equiv(name));
+    found
+        .map(|header| header.value.as_str().to_owned())
+        .unwrap_or_default()
+}
+
 pub(super) fn answer(api: &ApiServer, mut request: Request) {
     let url = request.url().to_owned();
     let (path, query) = url.split_once('?').unwrap_or((&url, ""));
@@ -58,6 +68,7 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
         path: decode(path),
         query: query.collect(),
         body: Vec::new(),
+        content_type: header(&request, "content-type"),
         cut: None,
     };
     // The body of an upgrade request never ends.
@@ -110,15 +121,6 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
             fault::Kind::Garbage(text) => return send(api, &call, request, 200, text.into_bytes()),
         }
     }
-    let header = |request: &Request, name: &'static str| {
-        let found = request
-            .headers()
-            .iter()
-            .find(|header| header.field.equiv(name));
-        found
-            .map(|header| header.value.as_str().to_owned())
-            .unwrap_or_default()
-    };
     let token = api.lock().token.clone();
     if token.is_some_and(|token| header(&request, "authorization") != format!("Bearer {token}")) {
         return refuse(
@@ -262,6 +264,11 @@ fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), 
                 if wanted.is_string() && *wanted != known["metadata"]["resourceVersion"] {
                     return no(409, "Conflict", "the object has been modified");
                 }
+                let is_strategic = call.content_type.contains("strategic");
+                let patch = match is_strategic {
+                    true => strategic(&known, patch),
+                    false => patch,
+                };
                 api.merge(&place.path(), &patch)
             }
         }
@@ -462,7 +469,8 @@ fn denied(api: &ApiServer, verb: &str, plural: &str) -> bool {
 }
 
 fn permitted(api: &ApiServer, verb: &str, place: &Place) -> Result<(), No> {
-    if denied(api, verb, &place.plural) {
+    let subresource = format!("{}/{}", place.plural, place.sub);
+    if denied(api, verb, &place.plural) || denied(api, verb, &subresource) {
         return no(
             403,
             "Forbidden",

@@ -346,6 +346,35 @@ fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
+/// A strategic merge patch of `target` as one of RFC 7386: lists whose elements have a `type` are
+/// merged by it.
+pub(super) fn strategic(target: &Value, patch: Value) -> Value {
+    match patch {
+        Value::Object(fields) => {
+            let merged = fields.into_iter().map(|(name, value)| {
+                let value = strategic(&target[&name], value);
+                (name, value)
+            });
+            Value::Object(merged.collect())
+        }
+        Value::Array(changes) if changes.iter().any(|change| change["type"].is_string()) => {
+            let mut elements = target.as_array().cloned().unwrap_or_default();
+            for change in changes {
+                let known = elements
+                    .iter()
+                    .position(|element| element["type"] == change["type"]);
+                match known {
+                    Some(index) if change["$patch"] == "delete" => drop(elements.remove(index)),
+                    Some(index) => merge(&mut elements[index], &change),
+                    None => elements.push(change),
+                }
+            }
+            Value::Array(elements)
+        }
+        other => other,
+    }
+}
+
 /// Whether an object has these labels (`a=b,c!=d,e,!f,g in (x,y),h notin (z)`) and fields
 /// (`a.b=c`).
 pub(super) fn selected(object: &Value, labels: &str, fields: &str) -> bool {

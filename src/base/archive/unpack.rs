@@ -289,6 +289,8 @@ impl Destination<'_> {
         let Ok(Some(metadata)) = metadata else {
             return absent();
         };
+        // Also by another spelling, where the file system ignores case: writing the file would
+        // empty it before it is read.
         let is_itself = || path.canonicalize().ok() == self.into.join(name).canonicalize().ok();
         if !metadata.is_file() || is_itself() {
             return absent();
@@ -306,6 +308,7 @@ impl Destination<'_> {
             }
             missing.push(folder);
         }
+        // From the outermost inwards.
         for folder in missing.into_iter().rev() {
             self.count()?;
             self.claim(0)?;

@@ -136,6 +136,12 @@ pub struct Run {
     /// The nodes of plugins with the driver Nodes.
     #[serde(skip_serializing_if = "is_default")]
     pub nodes: Choice,
+    /// The condition of each Node that tells the verdict of the plugins that ran there.
+    #[serde(
+        skip_serializing_if = "String::is_empty",
+        deserialize_with = "read::condition"
+    )]
+    pub mark_nodes: String,
     /// Seconds after the end of the run after which the aggregator deletes the namespace that was
     /// made for it; 0 for never.
     #[serde(skip_serializing_if = "is_default")]

@@ -10,6 +10,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 
 use super::{MAX_ATTEMPTS, Redaction, Run, Toleration};
 use crate::names::{VERSION, env};
+use crate::nodes::check_condition;
 use base::at::At as _;
 use base::{clock, json, pattern};
 use client::protocol::HEARTBEAT_INTERVAL;
@@ -116,6 +117,15 @@ pub(super) fn silent<'de, D: Deserializer<'de>>(value: D) -> Result<Duration, D:
 pub(super) fn attempts<'de, D: Deserializer<'de>>(value: D) -> Result<i64, D::Error> {
     let why = |_: &_| format!("must be a number from 0 to {MAX_ATTEMPTS}");
     checked(value, |count| (0..=MAX_ATTEMPTS).contains(count), why)
+}
+
+/// The type of a condition of nodes; empty for none.
+pub(super) fn condition<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    let text = String::deserialize(value)?;
+    if !text.is_empty() {
+        check_condition(&text).map_err(D::Error::custom)?;
+    }
+    Ok(text)
 }
 
 pub(super) fn pattern<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {

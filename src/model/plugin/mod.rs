@@ -94,6 +94,8 @@ pub struct Config {
     pub part_of: Option<String>,
     /// How many nodes at once, with the driver Nodes.
     pub waves: Waves,
+    /// How many other nodes each pod is told about, with the driver Nodes.
+    pub peers: u16,
 }
 
 /// Whether a worker submits the results of a plugin.

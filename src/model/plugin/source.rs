@@ -6,6 +6,7 @@
 //! search path, `-p` one by name.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf, is_separator};
@@ -75,26 +76,31 @@ pub fn find(value: &str, installed: Option<&Installed>, folders: &[String]) -> R
         bail!("plugin `{source}`: it is a link to a file that does not exist");
     } else if !is_path && let Some(loaded) = named(folders, source) {
         vec![loaded]
+    } else if is_path {
+        bail!(
+            "plugin `{source}`: there is no such file or folder{}",
+            similar_names(source)
+        );
     } else {
-        let ways = if is_path {
-            "there is no such file or folder"
-        } else {
-            "no installed plugin, built-in plugin, file or folder has this name"
-        };
-        let (installed, here) = (
-            Installed::names(),
-            in_folder(Path::new("."), &["yaml", "yml"]),
+        bail!(
+            "plugin `{source}`: no installed plugin, built-in plugin, file or folder has this \
+             name{}",
+            similar_names(source)
         );
-        let mut names: Vec<&str> = builtin::names().collect();
-        names.extend(installed.iter().map(String::as_str));
-        names.extend(
-            here.iter()
-                .flatten()
-                .filter_map(|path| path.file_name()?.to_str()),
-        );
-        bail!("plugin `{source}`: {ways}{}", near::hint(source, names))
     };
     custom(loaded, value, new_name)
+}
+
+/// A hint at plugins and files with similar names.
+fn similar_names(source: &str) -> String {
+    let installed = Installed::names();
+    let files = in_folder(Path::new("."), &["yaml", "yml"]).unwrap_or_default();
+    let mut names: Vec<&str> = builtin::names().collect();
+    names.extend(installed.iter().map(String::as_str));
+    for path in &files {
+        names.extend(path.file_name().and_then(OsStr::to_str));
+    }
+    near::hint(source, names)
 }
 
 /// Reads the only definition in a file, a URL or standard input.
@@ -282,12 +288,15 @@ pub fn select<'s, T>(
     selected: &'s [String],
     name_of: impl Fn(&T) -> &str,
 ) -> Result<(), &'s str> {
-    let is_one = |name: &str, plugin: &T| is_selected(name, name_of(plugin));
+    let is_meant = |name: &str, plugin: &T| is_selected(name, name_of(plugin));
     let missing = selected
         .iter()
-        .find(|name| !plugins.iter().any(|plugin| is_one(name, plugin)));
-    plugins.retain(|plugin| selected.iter().any(|name| is_one(name, plugin)));
-    missing.map_or(Ok(()), |name| Err(name))
+        .find(|name| !plugins.iter().any(|plugin| is_meant(name, plugin)));
+    plugins.retain(|plugin| selected.iter().any(|name| is_meant(name, plugin)));
+    match missing {
+        Some(name) => Err(name),
+        None => Ok(()),
+    }
 }
 
 /// The first definition in `folders` whose name, or file name, is `name`. Skips unreadable files,
@@ -314,17 +323,24 @@ fn with_hyphens(name: &str) -> String {
 /// Every file with a known extension directly in the folders, once each; skips missing folders. The
 /// files of a mounted ConfigMap are links into `..data`.
 fn files(folders: &[String]) -> Vec<PathBuf> {
-    let more = |folder: &String| (folder == HOME_FOLDERS[0]).then_some(HOME_FOLDERS[1]);
-    let folders = folders
-        .iter()
-        .flat_map(|folder| [Some(folder.as_str()), more(folder)])
-        .flatten();
-    let all = folders
-        .flat_map(|folder| in_folder(&with_home(folder), &["yaml", "yml"]))
-        .flatten();
+    let mut searched = Vec::new();
+    for folder in folders {
+        searched.push(folder.as_str());
+        if folder == HOME_FOLDERS[0] {
+            searched.push(HOME_FOLDERS[1]);
+        }
+    }
+    let mut files = Vec::new();
     let mut canonical_paths = BTreeSet::new();
-    all.filter(|path| canonical_paths.insert(path.canonicalize().unwrap_or_else(|_| path.clone())))
-        .collect()
+    for folder in searched {
+        for path in in_folder(&with_home(folder), &["yaml", "yml"]).unwrap_or_default() {
+            let canonical = path.canonicalize().unwrap_or_else(|_| path.clone());
+            if canonical_paths.insert(canonical) {
+                files.push(path);
+            }
+        }
+    }
+    files
 }
 
 fn home_folder() -> Option<PathBuf> {
@@ -333,13 +349,16 @@ fn home_folder() -> Option<PathBuf> {
 
 /// Expands `~` and `$HOME` in a folder of a search path.
 fn with_home(folder: &str) -> PathBuf {
-    let below = ["~", "$HOME"]
-        .iter()
-        .find_map(|home| folder.strip_prefix(home))
-        .filter(|rest| rest.is_empty() || rest.starts_with(is_separator));
-    below
-        .and_then(|rest| Some(home_folder()?.join(rest.trim_start_matches(is_separator))))
-        .unwrap_or_else(|| folder.into())
+    for home in ["~", "$HOME"] {
+        // Not `~user`, which only a shell expands.
+        if let Some(rest) = folder.strip_prefix(home)
+            && (rest.is_empty() || rest.starts_with(is_separator))
+            && let Some(home_folder) = home_folder()
+        {
+            return home_folder.join(rest.trim_start_matches(is_separator));
+        }
+    }
+    folder.into()
 }
 
 /// The user's folder for installed plugins and other persistent data.

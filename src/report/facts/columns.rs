@@ -267,7 +267,7 @@ const HOST: [FactColumn; 10] = [
     unmarked("Uptime", Number("/ansible_uptime_seconds")).of("s"),
 ];
 
-const NETWORK: [FactColumn; 5] = [
+const NETWORK: [FactColumn; 8] = [
     FactColumn {
         none: "nothing",
         ..same(
@@ -307,6 +307,27 @@ const NETWORK: [FactColumn; 5] = [
         ),
     )
     .of("ms"),
+    same(
+        "Peers",
+        "have peers in reach:",
+        Derived(|facts| {
+            let number = |place: &str| facts.pointer(place)?.as_u64();
+            let (reached, all) = (number("/peers/reached")?, number("/peers/of")?);
+            Some(format!("{reached} of {all}").into())
+        }),
+    ),
+    number(
+        "Peer latency",
+        "are slow to reach a peer",
+        20.0,
+        Number("/peers/slowest_ms"),
+    )
+    .of("ms"),
+    same(
+        "Peer MTU",
+        "have a path to a peer with the MTU",
+        Text("/peers/path_mtu"),
+    ),
     number(
         "Clock",
         "have a clock that is off",

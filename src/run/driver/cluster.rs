@@ -16,12 +16,13 @@ use super::roster::{Roster, is_own};
 use super::{Driver, POD_GRACE, PluginLaunch, follower, session};
 use crate::backplane::Authority;
 use base::clock::{self, passed};
-use base::json::json;
+use base::json::{json, list_in};
 use base::stop::Stop;
 use client::protocol::{Finding, ResultId};
 use kube::{self, Object as _, Obstacle, Request, Resource, Selector, Stage};
 use model::config;
-use model::nodes::{Choice, Order, zone};
+use model::names::env;
+use model::nodes::{Choice, Order, Ring, zone};
 use model::plugin::{Definition, DriverKind, default_spec};
 
 /// Interval of checks for findings that depend on time alone.
@@ -46,6 +47,8 @@ pub struct ClusterDriver<'r> {
     pub owner: (String, String),
     /// The plugins' pods, for checking which pod a token belongs to.
     pub roster: Roster,
+    /// The nodes at the start of the run, for plugins that probe others.
+    pub ring: Ring,
     /// Whether the worker of a result has ever contacted the aggregator, or is not awaited.
     pub has_contacted: &'r (dyn Fn(&ResultId) -> bool + Sync),
     /// Whether a result is being received.
@@ -167,13 +170,17 @@ pub fn pod(definition: &Definition, config: &config::Run) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": launch.pod_spec()})
 }
 
-/// Drops the fields of a node that [`expected`] does not read; the list of images alone can be
+/// Drops the fields of a node that neither [`expected`] nor [`Ring`] reads; the list of images alone can be
 /// long.
 pub fn shrink_node(node: &mut Value) {
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
         "spec": {"taints": node["spec"]["taints"]},
-        "status": {"conditions": node.condition("Ready").as_slice()},
+        "status": {
+            "conditions": node.condition("Ready").as_slice(),
+            "addresses": node["status"]["addresses"],
+            "daemonEndpoints": node["status"]["daemonEndpoints"],
+        },
     });
 }
 
@@ -202,6 +209,22 @@ impl ClusterDriver<'_> {
         Ok(pods.iter().any(|pod| {
             is_own(&pod["metadata"]["ownerReferences"], "", aggregator_uid) && attempt(pod) > 1
         }))
+    }
+
+    /// Tells the plugin in a pod on `node` about other nodes, if it asks for them.
+    pub(super) fn name_peers(&self, pod: &mut Value, plugin: &Definition, node: &str) {
+        let count = usize::from(plugin.config.peers);
+        if count == 0 || !plugin.config.driver.is_per_node() {
+            return;
+        }
+        let peers = json!(self.ring.peers(node, count)).to_string();
+        let containers = pod["spec"]["containers"].as_array_mut();
+        let mut containers = containers.into_iter().flatten();
+        let own = containers.find(|container| container["name"] == plugin.spec["name"]);
+        if let Some(container) = own {
+            let variable = json!({"name": env::PEERS, "value": peers});
+            list_in(container, "env").push(variable);
+        }
     }
 
     /// Creates an object. Adopts an existing one of this aggregator pod, from before a restart;

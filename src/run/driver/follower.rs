@@ -264,8 +264,8 @@ impl Follower<'_> {
         }
     }
 
-    /// Deletes pods whose results are settled, and creates the next ones, at most once in the
-    /// interval of checks; returns the failures of those that cannot be created.
+    /// Deletes pods whose results are settled, and creates the next ones, with a pause after each
+    /// change; returns the failures of those that cannot be created.
     fn change_pods(&mut self, stop: &Stop) -> Vec<Failure> {
         let is_early = self
             .last_change
@@ -277,7 +277,6 @@ impl Follower<'_> {
         let Some(mut waves) = self.waves.take() else {
             return Vec::new();
         };
-        self.last_change = Some(Instant::now());
         waves.adopt(|| self.monitor.occupied_places().map(str::to_owned).collect());
         let mut due = self.delete_lost_pods(&mut waves);
         self.delete_settled_pods(&mut waves);
@@ -305,12 +304,13 @@ impl Follower<'_> {
     }
 
     fn delete_settled_pods(&mut self, waves: &mut WaveQueue) {
-        let config = &self.launch.definition.config;
+        let launch = self.launch;
+        let config = &launch.definition.config;
         if !config.driver.is_per_node() {
             return;
         }
         for place in waves.take_settled(|place| self.is_settled(place)) {
-            let pod = self.launch.pod(&place, self.monitor.attempt(&place), &[]);
+            let pod = launch.pod(&place, self.monitor.attempt(&place), &[]);
             self.monitor.settle_place(&place);
             if self.monitor.is_ready(&place) && !config.skip_cleanup {
                 // A manifest has no status, and only logs of pods that have started are read.
@@ -326,7 +326,10 @@ impl Follower<'_> {
         let mut failures = Vec::new();
         for place in places {
             let attempt = self.monitor.attempt(&place);
-            let pod = self.launch.pod(&place, attempt, &self.monitor.lost_nodes());
+            let mut pod = self.launch.pod(&place, attempt, &self.monitor.lost_nodes());
+            self.driver
+                .name_peers(&mut pod, self.launch.definition, &place);
+            self.last_change = Some(Instant::now());
             if let Err(error) = self.driver.create(&Resource::PODS, &pod, stop) {
                 failures.push(self.monitor.fail_start(&place, &format!("{error:#}")));
             }
@@ -335,7 +338,8 @@ impl Follower<'_> {
     }
 
     /// Deletes a pod now, or leaves it for the end of the run.
-    fn delete_pod(&self, name: &str) {
+    fn delete_pod(&mut self, name: &str) {
+        self.last_change = Some(Instant::now());
         let request = Request::delete(&Resource::PODS, self.namespace(), name);
         let client = self.driver.client.once(DELETE_TIMEOUT);
         if let Err(error) = client.send(&request.grace_period(POD_GRACE)) {

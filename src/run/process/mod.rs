@@ -179,58 +179,31 @@ pub struct PluginOutcome {
 pub fn process(dir: &Path, rules: &ReadingRules) -> Result<PluginOutcome> {
     let path = dir.join(TREE);
     let index = AttemptIndex::read(dir, rules)?;
-    let mut run = TreeBuilder {
-        files: PluginFiles::beside(dir, &rules.name, rules),
-        rules,
-        index: &index,
-        tree: Tree::create(&path)?,
-        nodes: Vec::new(),
-        parts: Vec::new(),
-        limit: u64::MAX,
-        missing: 0,
-        unreadable: 0,
-        written_tests: HashSet::new(),
-        resumed: rules.resumed.1.clone(),
-        suites: BTreeMap::new(),
-    };
-    run.everything(dir)
+    let mut builder = TreeBuilder::new(dir, rules, &index, &path)?;
+    builder
+        .everything(dir)
         .and_then(|()| Ok(rules.check_time()?))
         .at("cannot process", dir)?;
-    if let more @ 1.. = run.unreadable.saturating_sub(MAX_LOGGED_ERRORS) {
-        log::warn!("cannot read {more} more results of plugin `{}`", rules.name);
-    }
-    let TreeBuilder {
-        tree,
-        nodes,
-        parts,
-        missing,
-        ..
-    } = run;
-    let tally = tree.finish(&path)?;
-    let custom = tally.has_custom();
-    let nodes = nodes.into_iter().map(|(name, [verdict, sum], counts)| {
-        (
-            name,
-            PluginOutcome {
-                status: if custom { sum } else { verdict },
-                counts,
-                ..PluginOutcome::default()
-            },
-        )
-    });
-    let attempts = index
-        .attempts
-        .iter()
-        .cloned()
-        .map(|(name, counts)| (name, PluginOutcome::of(counts)));
-    let status = tally.status(custom);
-    let counts = tally.counts_or(&status);
-    Ok(PluginOutcome {
-        status,
-        counts,
-        nodes: nodes.chain(parts).chain(attempts).collect(),
-        missing,
-    })
+    builder.finish(&path)
+}
+
+/// The outcome of one node of a plugin, from the files of its result, before the plugin has ended.
+/// Uses the file `scratch`, and leaves none.
+pub fn process_node(
+    dir: &Path,
+    rules: &ReadingRules,
+    node: &str,
+    scratch: &Path,
+) -> Result<PluginOutcome> {
+    let index = AttemptIndex::default();
+    let mut builder = TreeBuilder::new(dir, rules, &index, scratch)?;
+    builder
+        .result_of_node(node)
+        .and_then(|()| Ok(rules.check_time()?))
+        .at("cannot process", dir.join(RESULTS).join(node))?;
+    let outcome = builder.finish(scratch)?;
+    fs::remove_file(scratch).at("cannot remove", scratch)?;
+    Ok(outcome)
 }
 
 impl PluginOutcome {
@@ -372,7 +345,83 @@ struct TreeBuilder<'a> {
     suites: BTreeMap<PathBuf, SuiteContent>,
 }
 
-impl TreeBuilder<'_> {
+impl<'a> TreeBuilder<'a> {
+    /// An empty tree, which becomes the file `path`.
+    fn new(
+        dir: &Path,
+        rules: &'a ReadingRules,
+        index: &'a AttemptIndex,
+        path: &Path,
+    ) -> Result<Self> {
+        Ok(Self {
+            files: PluginFiles::beside(dir, &rules.name, rules),
+            rules,
+            index,
+            tree: Tree::create(path)?,
+            nodes: Vec::new(),
+            parts: Vec::new(),
+            limit: u64::MAX,
+            missing: 0,
+            unreadable: 0,
+            written_tests: HashSet::new(),
+            resumed: rules.resumed.1.clone(),
+            suites: BTreeMap::new(),
+        })
+    }
+
+    /// Completes the file `path`.
+    fn finish(self, path: &Path) -> Result<PluginOutcome> {
+        if let more @ 1.. = self.unreadable.saturating_sub(MAX_LOGGED_ERRORS) {
+            log::warn!(
+                "cannot read {more} more results of plugin `{}`",
+                self.rules.name
+            );
+        }
+        let tally = self.tree.finish(path)?;
+        let custom = tally.has_custom();
+        let nodes = self
+            .nodes
+            .into_iter()
+            .map(|(name, [verdict, sum], counts)| {
+                (
+                    name,
+                    PluginOutcome {
+                        status: if custom { sum } else { verdict },
+                        counts,
+                        ..PluginOutcome::default()
+                    },
+                )
+            });
+        let attempts = self
+            .index
+            .attempts
+            .iter()
+            .cloned()
+            .map(|(name, counts)| (name, PluginOutcome::of(counts)));
+        let status = tally.status(custom);
+        let counts = tally.counts_or(&status);
+        Ok(PluginOutcome {
+            status,
+            counts,
+            nodes: nodes.chain(self.parts).chain(attempts).collect(),
+            missing: self.missing,
+        })
+    }
+
+    /// Reads the result of one node.
+    fn result_of_node(&mut self, node: &str) -> Result<()> {
+        self.tree.enter(
+            &Item::new(&self.rules.name, "").with_meta("type", "summary"),
+            UNKNOWN,
+        )?;
+        let (plugin, folder) = (&self.rules.name, Path::new(RESULTS).join(node));
+        self.node(node, false, |run| {
+            let nothing_read = run.folder(&folder)?;
+            run.dropped(plugin, Some(node))?;
+            Ok(nothing_read)
+        })
+    }
+
     fn everything(&mut self, dir: &Path) -> Result<()> {
         self.tree.enter(
             &Item::new(&self.rules.name, "").with_meta("type", "summary"),

@@ -1,7 +1,8 @@
 //! Queries kubelets about themselves, through the API server, and keeps their state during a
 //! snapshot.
 //!
-//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`. A node that
+//! Owns `hosts/<node>/`: `configz.json`, `healthz.json`, `metrics-resource.txt`, and the kubelet's
+//! own log, `kubelet.log`, where its settings say that it answers log queries. A node that
 //! refuses one query still gets the others; a silent or unreachable node does not.
 //!
 //! A kubelet that is silent, or unreachable according to the API server, is not queried again,
@@ -10,14 +11,20 @@
 //! node.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use serde_json::Value;
+
+use super::logs::{LOG_TIMEOUT, SILENCE_TIMEOUT, keep_log};
+use super::objects::includes_logs;
 use super::{FailedQuery, Fault, MAX_TEXT_BYTES, Query, Records, component, keep};
 use base::json::json;
 use base::{clock, lock};
-use kube::{Error, Request, Resource};
-use model::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_METRICS};
+use kube::{Client, Error, Request, Resource};
+use model::config;
+use model::layout::{HOSTS, KUBELET_CONFIG, KUBELET_HEALTH, KUBELET_LOG, KUBELET_METRICS};
 
 /// Timeout of a response; a healthy kubelet responds within a second.
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -166,6 +173,96 @@ impl Kubelets {
     }
 }
 
+/// Time for the first part of a kubelet's log, for which it gives its system's journal 30 s.
+const LOG_ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+/// Lines of a kubelet's log, unless the limits of logs set another number, and the maximum that a
+/// kubelet accepts.
+const DEFAULT_LOG_LINES: i64 = 10_000;
+const MAX_LOG_LINES: i64 = 100_000;
+/// A kubelet answers a query that failed with 200, too, and with an empty line before the reason.
+const REFUSAL_START: &[u8] = b"\n";
+/// The reason if the log is a file instead of a part of a journal.
+const REFUSED_OPTIONS: &str = "try without specifying options";
+const MAX_REFUSAL_BYTES: u64 = 1 << 10;
+
+/// The query for a kubelet's log, within the limits of logs if it `has_options`.
+fn log_query(node: &str, limits: &config::PodLogs, has_options: bool) -> Request {
+    let request = Request::get(&Resource::NODES, "", node)
+        .subresource("proxy")
+        .subresource("logs/")
+        .query("query", "kubelet");
+    if !has_options {
+        return request;
+    }
+    let lines = limits.tail_lines.unwrap_or(DEFAULT_LOG_LINES);
+    let request = request.query("tailLines", lines.clamp(0, MAX_LOG_LINES).to_string());
+    let age = limits
+        .since_seconds
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    let start = age.and_then(|age| SystemTime::now().checked_sub(Duration::from_secs(age)));
+    match start.map(clock::rfc3339).or(limits.since_time.clone()) {
+        Some(since) => request.query("sinceTime", since),
+        None => request,
+    }
+}
+
+/// Keeps the end of a kubelet's log; returns what is wrong with it.
+fn keep_kubelet_log(
+    query: &Query<'_>,
+    client: &Client,
+    node: &str,
+) -> Result<Option<String>, LogError> {
+    let client = client.clone().within(LOG_ANSWER_TIMEOUT);
+    let limits = &query.config.limits.pod_logs;
+    for has_options in [true, false] {
+        let request = log_query(node, limits, has_options);
+        let stream = client.stream(&request, Some(SILENCE_TIMEOUT))?;
+        let mut stream = BufReader::new(stream);
+        let start = match stream.fill_buf() {
+            Ok(start) => start,
+            Err(error) => return Ok(Some(format!("the log was cut off: {error}"))),
+        };
+        if !start.starts_with(REFUSAL_START) {
+            let place = format!("{HOSTS}/{}/{KUBELET_LOG}", component(node));
+            return Ok(keep_log(query, stream, &place, LOG_TIMEOUT, |_| ())?);
+        }
+        let mut refusal = Vec::new();
+        // What cannot be read is not the reason.
+        let _ = stream.take(MAX_REFUSAL_BYTES).read_to_end(&mut refusal);
+        let refusal = String::from_utf8_lossy(&refusal).trim().replace('\n', "; ");
+        if !(has_options && refusal.contains(REFUSED_OPTIONS)) {
+            return Ok(Some(format!(
+                "the kubelet has no log of its own: {refusal}"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Why a log is not kept.
+enum LogError {
+    Refused(Error),
+    Fault(Fault),
+}
+
+impl From<Error> for LogError {
+    fn from(error: Error) -> Self {
+        Self::Refused(error)
+    }
+}
+
+impl From<Fault> for LogError {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// Whether a kubelet with these settings answers log queries: another one lists files instead.
+fn answers_log_queries(settings: &Value) -> bool {
+    let settings = &settings["kubeletconfig"];
+    settings["enableSystemLogQuery"] == true && settings["enableSystemLogHandler"] != false
+}
+
 /// Queries one node.
 pub(super) fn fetch_host(
     query: &Query<'_>,
@@ -197,9 +294,11 @@ pub(super) fn fetch_host(
         ));
         Ok(())
     };
+    let mut has_log = false;
     match client.send(&ask("configz")) {
         Ok(mut settings) => {
             kubelets.answered(node);
+            has_log = answers_log_queries(&settings);
             if let Some(redactor) = query.redactor {
                 redactor.document(&mut settings);
             }
@@ -227,6 +326,17 @@ pub(super) fn fetch_host(
         // Available since 1.18, but not from every virtual kubelet.
         Err(error) if error.is_not_found() => {}
         Err(error) => failed("metrics/resource", &error)?,
+    }
+    if has_log && includes_logs(query.config) {
+        match keep_kubelet_log(query, &client, node) {
+            Ok(cut) => {
+                let name = format!("{node}/logs");
+                let trouble = |error| FailedQuery::new("Nodes", "", &name, error);
+                answer.troubles.extend(cut.map(trouble));
+            }
+            Err(LogError::Refused(error)) => failed("logs", &error)?,
+            Err(LogError::Fault(fault)) => return Err(fault),
+        }
     }
     Ok(answer)
 }
@@ -258,6 +368,32 @@ mod tests {
             why: "no answer in time".into(),
             stage: Stage::Sent,
         }
+    }
+
+    #[test]
+    fn log_is_queried_within_the_limits_of_logs() {
+        let query = |limits: &config::PodLogs, has_options| {
+            let query = log_query("n", limits, has_options).query;
+            let pairs = query
+                .into_iter()
+                .map(|(name, value)| format!("{name}={value}"));
+            pairs.collect::<Vec<_>>().join("&")
+        };
+        let mut limits = config::PodLogs::default();
+        assert_eq!(query(&limits, true), "query=kubelet&tailLines=10000");
+        assert_eq!(query(&limits, false), "query=kubelet");
+        limits.tail_lines = Some(7_000_000);
+        limits.since_time = Some("2026-01-02T03:04:05Z".into());
+        assert_eq!(
+            query(&limits, true),
+            "query=kubelet&tailLines=100000&sinceTime=2026-01-02T03:04:05Z"
+        );
+        limits.since_time = None;
+        limits.since_seconds = Some(60);
+        let minute = query(&limits, true);
+        let since = minute.rsplit('=').next().and_then(clock::parse_rfc3339);
+        let age = since.unwrap().elapsed().unwrap();
+        assert!((59..70).contains(&age.as_secs()), "{minute}");
     }
 
     #[test]

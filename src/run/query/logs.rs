@@ -23,9 +23,9 @@ use model::{config, layout, names};
 /// Maximum bytes of a line handled at once; longer lines are split.
 const PIECE: u64 = 64 << 10;
 /// Maximum silence in the middle of a log: a log that is not followed ends by itself.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a log; cuts off an endless one.
-const LOG_TIMEOUT: Duration = Duration::from_secs(600);
+pub(super) const LOG_TIMEOUT: Duration = Duration::from_secs(600);
 const MAX_LOG_BYTES: u64 = 1 << 30;
 
 /// The kubelet's response for a container that has not started yet as far as it knows, and how
@@ -235,7 +235,6 @@ impl LogRequest {
     ) -> Result<Records, Fault> {
         let request_timeout = query.client.config().request_timeout.unwrap_or(LOG_TIMEOUT);
         let timeout = request_timeout.min(LOG_TIMEOUT);
-        let end = Instant::now().checked_add(timeout);
         let client = query
             .client
             .clone()
@@ -248,59 +247,75 @@ impl LogRequest {
             Err(error) => return Err(error.into()),
         };
         kubelets.answered(&task.node);
-        let path = query.folder.join(&self.place);
-        super::create_parent(&path)?;
-        let mut file = BufWriter::new(File::create(&path).at("cannot write", &path)?);
         let mut answer = Records::default();
-        let mut filter = query.redactor.map(super::Redactor::lines);
-        // The server should enforce the limit; one that does not must not fill the disk.
-        let limit = query
-            .config
-            .limits
-            .pod_logs
-            .limit_bytes
-            .and_then(|bytes| u64::try_from(bytes).ok());
-        let mut stream = BufReader::new(stream).take(limit.unwrap_or(MAX_LOG_BYTES));
-        let (mut line, mut begins) = (Vec::new(), true);
-        let broken = loop {
-            line.clear();
-            let read = (&mut stream).take(PIECE).read_until(b'\n', &mut line);
-            if !line.is_empty() {
-                let text = String::from_utf8_lossy(&line);
-                // A line in several pieces is one line.
-                if begins {
-                    count_log_line(&mut answer.health, &self.place, &text);
-                }
-                begins = line.ends_with(b"\n");
-                match filter.as_mut().map(|filter| filter.line(&text)) {
-                    Some(clean) if clean != text => file.write_all(clean.as_bytes()),
-                    _ => file.write_all(&line),
-                }
-                .at("cannot write", &path)?;
-            }
-            match read {
-                Ok(0) if limit.is_none() && stream.limit() == 0 => {
-                    break Some(format!(
-                        "the log was cut after {MAX_LOG_BYTES} bytes; `LimitBytes` sets another \
-                         limit"
-                    ));
-                }
-                Ok(0) => break None,
-                Ok(_) if end.is_some_and(|end| Instant::now() >= end) => {
-                    break Some(format!(
-                        "the log did not end within {} and was cut",
-                        clock::duration(timeout)
-                    ));
-                }
-                Ok(_) => {}
-                Err(error) => break Some(format!("the log was cut off: {error}")),
-            }
-        };
-        file.flush().at("cannot write", &path)?;
+        let health = &mut answer.health;
+        let broken = keep_log(query, stream, &self.place, timeout, |line| {
+            count_log_line(health, &self.place, line);
+        })?;
         // The first part is worth keeping.
         let trouble =
             |error: String| FailedQuery::new("PodLogs", &task.namespace, &task.name, error);
         answer.troubles.extend(broken.map(trouble));
         Ok(answer)
     }
+}
+
+/// Writes a log into its file in the snapshot, without secrets, and passes each line to `see`.
+/// Returns why it was cut, if it was: after `timeout`, or at the limit of its size.
+pub(super) fn keep_log(
+    query: &Query<'_>,
+    stream: impl Read,
+    place: &str,
+    timeout: Duration,
+    mut see: impl FnMut(&str),
+) -> Result<Option<String>, Fault> {
+    let end = Instant::now().checked_add(timeout);
+    let path = query.folder.join(place);
+    super::create_parent(&path)?;
+    let mut file = BufWriter::new(File::create(&path).at("cannot write", &path)?);
+    let mut filter = query.redactor.map(super::Redactor::lines);
+    // The server should enforce the limit; one that does not must not fill the disk.
+    let limit = query
+        .config
+        .limits
+        .pod_logs
+        .limit_bytes
+        .and_then(|bytes| u64::try_from(bytes).ok());
+    let mut stream = BufReader::new(stream).take(limit.unwrap_or(MAX_LOG_BYTES));
+    let (mut line, mut begins) = (Vec::new(), true);
+    let broken = loop {
+        line.clear();
+        let read = (&mut stream).take(PIECE).read_until(b'\n', &mut line);
+        if !line.is_empty() {
+            let text = String::from_utf8_lossy(&line);
+            // A line in several pieces is one line.
+            if begins {
+                see(&text);
+            }
+            begins = line.ends_with(b"\n");
+            match filter.as_mut().map(|filter| filter.line(&text)) {
+                Some(clean) if clean != text => file.write_all(clean.as_bytes()),
+                _ => file.write_all(&line),
+            }
+            .at("cannot write", &path)?;
+        }
+        match read {
+            Ok(0) if limit.is_none() && stream.limit() == 0 => {
+                break Some(format!(
+                    "the log was cut after {MAX_LOG_BYTES} bytes; `LimitBytes` sets another limit"
+                ));
+            }
+            Ok(0) => break None,
+            Ok(_) if end.is_some_and(|end| Instant::now() >= end) => {
+                break Some(format!(
+                    "the log did not end within {} and was cut",
+                    clock::duration(timeout)
+                ));
+            }
+            Ok(_) => {}
+            Err(error) => break Some(format!("the log was cut off: {error}")),
+        }
+    };
+    file.flush().at("cannot write", &path)?;
+    Ok(broken)
 }

@@ -160,6 +160,7 @@ fn answer(request: &mut Request<'_>, client: &Client, senders: &Mutex<Senders>) 
     if lock(senders).shared {
         return Response::text(409, WHY);
     }
+    // Read before the lock is taken: a slow client must not delay the others.
     let body = match request.read(BODY_LIMIT) {
         Ok(body) => body,
         Err(refusal) => return refusal,

@@ -104,7 +104,7 @@ impl Certifier {
         let holder = self.identify(store, &token, request.peer.address.ip())?;
         match authority.certify(&holder.id, &key, VALID) {
             Ok(certificate) => {
-                store.lock().hear(&holder.id, Instant::now());
+                store.lock().note_contact(&holder.id, Instant::now());
                 log::debug!("`{}` received a certificate", holder.id);
                 Ok(Response::text(200, certificate.trim_end())
                     .header(RENEW_HEADER, RENEW_AFTER.as_secs().to_string()))
@@ -119,6 +119,7 @@ impl Certifier {
     /// The holder of a token that may have one more certificate. A token that was refused lately is
     /// refused again without a review.
     fn identify(&self, store: &Store, token: &str, address: IpAddr) -> Result<Holder, Response> {
+        // Both before a review, which costs the API server a request.
         if !self.reviewer.may_know(token) {
             return Err(Response::text(401, "the token is not for this run"));
         }
@@ -161,6 +162,7 @@ impl Certifier {
             let why = format!("this run expects nothing from `{}`", holder.id);
             return Err(Refusal::lasting(403, &why));
         }
+        // Last, so that a refusal above costs the pod no try; by pod, since its tokens change.
         if !self.grants.count(&holder.pod) {
             let why = "this pod has received too many certificates";
             let refusal = Refusal::retry(429, why, WINDOW.as_secs() / 5);
@@ -183,6 +185,7 @@ struct Sender {
 impl Sender {
     fn new(token: &str, network: IpAddr) -> Self {
         Self {
+            // Not the token itself: what is remembered must not be usable.
             token_digest: sha256(token).as_ref().to_vec(),
             network,
         }

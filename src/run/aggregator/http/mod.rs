@@ -53,6 +53,7 @@ impl Aggregator {
     fn log(&self, request: &Request<'_>, response: &Response) {
         let (status, address) = (response.status(), request.peer.address.ip());
         let is_refusal = (400..600).contains(&status) && !matches!(status, 429 | 503);
+        // Counted even if they are not logged, for the status.
         self.store.lock().refusals += u64::from(is_refusal);
         if !is_refusal {
             return;
@@ -91,7 +92,7 @@ impl Aggregator {
         }
         match route? {
             Route::Result(id) => {
-                store.lock().hear(&id, Instant::now());
+                store.lock().note_contact(&id, Instant::now());
                 submit(store, &id, caller.as_ref(), request)
             }
             Route::Progress(id) => update(store, &id, request),
@@ -178,6 +179,7 @@ fn submit(
         body: request.body(),
     };
     if upload.is_error {
+        // A report is small: the time of a large result would only occupy a thread.
         upload.meter.finish_within(Some(BODY_TIMEOUT));
     }
     let digest = store
@@ -188,7 +190,7 @@ fn submit(
 
 /// Merges a progress update.
 fn update(store: &Store, id: &ResultId, request: &mut Request) -> Result<Response, Response> {
-    if !store.lock().hear(id, Instant::now()) {
+    if !store.lock().note_contact(id, Instant::now()) {
         return Err(Refusal::Unexpected.response(id));
     }
     let limited = |limit: Refusal| {
@@ -260,16 +262,18 @@ static PATTERNS: LazyLock<[Regex; 3]> = LazyLock::new(|| {
 fn parameters(text: &str) -> Option<BTreeMap<String, String>> {
     let [parameter, header, escape] = &*PATTERNS;
     let mut parameters = BTreeMap::new();
-    for found in parameter.captures_iter(Some(text).filter(|text| header.is_match(text))?) {
-        let value = match found.get(2) {
+    if !header.is_match(text) {
+        return None;
+    }
+    for captures in parameter.captures_iter(text) {
+        let value = match captures.get(2) {
             Some(word) => word.as_str().to_owned(),
-            None => escape.replace_all(&found[3], "$1").into_owned(),
+            None => escape.replace_all(&captures[3], "$1").into_owned(),
         };
-        if *parameters
-            .entry(found[1].to_ascii_lowercase())
-            .or_insert_with(|| value.clone())
-            != value
-        {
+        let name = captures[1].to_ascii_lowercase();
+        let first = parameters.entry(name).or_insert_with(|| value.clone());
+        // Clients that name a file twice would be understood differently by each reader.
+        if *first != value {
             return None;
         }
     }

@@ -225,6 +225,8 @@ pub struct State {
     pub refusals: u64,
     /// Whether the archive will be uploaded.
     pub uploads: bool,
+    /// Why some nodes lack the condition that tells their verdict.
+    pub not_marked: Option<String>,
     /// The archive of the run, or the error that prevented it.
     end: Option<Result<Archive, String>>,
     /// The bodies being received.
@@ -510,7 +512,7 @@ impl State {
     }
 
     /// Notes a contact of the worker of `id`; false if `id` is not expected.
-    pub fn hear(&mut self, id: &ResultId, now: Instant) -> bool {
+    pub fn note_contact(&mut self, id: &ResultId, now: Instant) -> bool {
         let Some(slot) = self.slot(id) else {
             return false;
         };
@@ -530,7 +532,7 @@ impl State {
         if let Some(slot) = self.slot(id) {
             slot.beats = slot.beats.saturating_add(u32::from(is_ours));
         }
-        self.hear(id, now)
+        self.note_contact(id, now)
     }
 
     /// Notes how the other containers of the pod of `id` have ended, or that they run again.
@@ -643,6 +645,7 @@ impl State {
             ),
             received_bytes: self.slots.iter().map(|slot| slot.receipt.size).sum(),
             refusals: self.refusals,
+            not_marked: self.not_marked.clone(),
             ..Run::default()
         };
         if !self.slots.is_empty() {

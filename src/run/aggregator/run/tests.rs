@@ -147,8 +147,8 @@ fn silent_workers_are_reported_with_the_likely_cause() {
             start,
         );
     }
-    assert!(state.hear(&ids[1], start + Duration::from_secs(5)));
-    assert!(!state.hear(&ResultId::global("x"), start));
+    assert!(state.note_contact(&ids[1], start + Duration::from_secs(5)));
+    assert!(!state.note_contact(&ResultId::global("x"), start));
     let messages = |seconds| {
         let run = state.document(start + Duration::from_secs(seconds));
         run.plugins
@@ -194,7 +194,7 @@ fn worker_without_heartbeats_is_silent_unless_it_uploads() {
     assert!(state.beat(&ids[4], false, start) && state.beat(&ids[4], false, start));
     assert!(state.beat(&ids[5], true, start));
     // The original's worker reports progress without heartbeats.
-    assert!(state.hear(&ids[2], start));
+    assert!(state.note_contact(&ids[2], start));
     state.settle(&ids[3], ResultState::Accepted);
     let upload = std::sync::Arc::<http::Meter>::default();
     state
@@ -289,7 +289,7 @@ fn receipts_state_the_outcome_of_each_result() {
             Instant::now(),
         );
     }
-    state.hear(&ids[0], Instant::now());
+    state.note_contact(&ids[0], Instant::now());
     let sender = Sender::new(Some("plugin"), Some("w/1"));
     state
         .begin(&ids[0], &sender, &Arc::default(), false)

@@ -62,8 +62,8 @@ pub struct Redactor {
 
 impl Redactor {
     /// Built-in and configured rules; `None` if nothing should be hidden.
-    pub fn new(asked: &Redaction) -> anyhow::Result<Option<Self>> {
-        if asked.off {
+    pub fn new(settings: &Redaction) -> anyhow::Result<Option<Self>> {
+        if settings.off {
             return Ok(None);
         }
         let compile = |pattern: &String| pattern::compile(pattern).map_err(anyhow::Error::msg);
@@ -71,7 +71,7 @@ impl Redactor {
         for (name, pattern) in texts::NAMELESS {
             nameless.push((name.to_owned(), Regex::new(pattern)?));
         }
-        for name in &asked.text {
+        for name in &settings.text {
             nameless.push((name.clone(), compile(name)?));
         }
         let mut fields = Vec::new();
@@ -82,27 +82,25 @@ impl Redactor {
             };
             fields.push((SECRETS.to_owned(), field));
         }
-        fields.extend(
-            asked
-                .fields
-                .iter()
-                .map(|field| (format!("{}: {}", field.kind, field.path), field.clone())),
-        );
-        let rules = nameless
-            .iter()
-            .map(|(name, _)| name)
-            .chain(fields.iter().map(|(name, _)| name))
-            .cloned()
-            .chain([VARIABLES, COPIES, KEYS].map(str::to_owned));
+        for field in &settings.fields {
+            let rule = format!("{}: {}", field.kind, field.path);
+            fields.push((rule, field.clone()));
+        }
+        // Also rules that are never applied are counted.
+        let mut counts = BTreeMap::new();
+        for (rule, _) in &nameless {
+            counts.insert(rule.clone(), 0);
+        }
+        for (rule, _) in &fields {
+            counts.insert(rule.clone(), 0);
+        }
+        for rule in [VARIABLES, COPIES, KEYS] {
+            counts.insert(rule.to_owned(), 0);
+        }
+        let names: anyhow::Result<_> = settings.env.iter().map(compile).collect();
         Ok(Some(Self {
-            counts: Mutex::new(rules.map(|name| (name, 0)).collect()),
-            names: Names::new(
-                asked
-                    .env
-                    .iter()
-                    .map(compile)
-                    .collect::<anyhow::Result<_>>()?,
-            )?,
+            counts: Mutex::new(counts),
+            names: Names::new(names?)?,
             texts: Texts::new()?,
             nameless,
             fields,
@@ -133,18 +131,18 @@ impl Redactor {
     /// Hides secrets in an object; returns whether there were any.
     pub fn object(&self, resource: &Resource, object: &mut Value) -> bool {
         let mut hidden = false;
-        let is_of_kind =
-            |(_, field): &&(String, Field)| field.kind.eq_ignore_ascii_case(&resource.kind);
-        for (name, field) in self.fields.iter().filter(is_of_kind) {
-            hidden |= self.field(name, object, &field.path.split('.').collect::<Vec<_>>());
+        for (rule, field) in &self.fields {
+            if field.kind.eq_ignore_ascii_case(&resource.kind) {
+                let path: Vec<_> = field.path.split('.').collect();
+                hidden |= self.field(rule, object, &path);
+            }
         }
-        // Handled apart from the rest of the object.
+        // Two parts have rules of their own, and are taken out while the rest is searched: the copy
+        // of the object that `kubectl apply` keeps in an annotation, and the files of a config map.
         let copy = object.pointer_mut(LAST_APPLIED).map(Value::take);
-        let is_config_map = resource.plural == "configmaps";
-        let mut files = is_config_map
-            .then(|| object.get_mut("data").map(Value::take))
-            .flatten();
-        if is_config_map {
+        let mut files = None;
+        if resource.plural == "configmaps" {
+            files = object.get_mut("data").map(Value::take);
             hidden |= self.files(files.as_mut(), 0);
             hidden |= self.binary_files(object.get_mut("binaryData"));
         }
@@ -154,6 +152,7 @@ impl Redactor {
         }
         if let (Some(mut copy), Some(place)) = (copy, object.pointer_mut(LAST_APPLIED)) {
             if hidden {
+                // The copy contains what was just hidden, in its own spelling.
                 copy = json!(HIDDEN);
                 self.count(COPIES);
             }
@@ -191,9 +190,11 @@ impl Redactor {
                 .collect(),
             _ => Vec::new(),
         };
-        inner.into_iter().fold(false, |hidden, value| {
-            hidden | self.field(rule, value, rest)
-        })
+        let mut hidden = false;
+        for value in inner {
+            hidden |= self.field(rule, value, rest);
+        }
+        hidden
     }
 
     /// Hides secrets in the files of a config map: a file whose name suggests one, and what rules
@@ -215,10 +216,8 @@ impl Redactor {
                 hidden = true;
                 continue;
             }
-            let Some(content) = file
-                .as_str()
-                .and_then(|text| BASE64_STANDARD.decode(text).ok())
-            else {
+            let text = file.as_str().unwrap_or_default();
+            let Ok(content) = BASE64_STANDARD.decode(text) else {
                 continue;
             };
             match String::from_utf8(content) {
@@ -261,10 +260,11 @@ impl Redactor {
             .iter()
             .find_map(|key| map.get(*key)?.as_str())
             .map(str::to_owned);
-        if let Some(name) = name.filter(|name| self.names.is_secret(name)) {
-            hidden |= map
-                .get_mut("value")
-                .is_some_and(|value| self.hide(&name, value));
+        if let Some(name) = name
+            && self.names.is_secret(&name)
+            && let Some(value) = map.get_mut("value")
+        {
+            hidden |= self.hide(&name, value);
         }
         for (key, value) in map {
             let is_script = SCRIPT_FIELDS.contains(&key.as_str());
@@ -291,16 +291,19 @@ impl Redactor {
     /// Words, of which one may be a flag with a secret as the next.
     fn list(&self, list: &mut [Value], depth: u32) -> bool {
         let mut hidden = self.arguments(list);
-        let mut flag = None;
+        let mut flag: Option<String> = None;
         for value in list {
             let is_word = value.as_str().is_some_and(|word| !word.starts_with('-'));
-            let is_hidden = flag.is_some_and(|flag: String| is_word && self.hide(&flag, value));
+            let is_hidden = match flag.take() {
+                Some(flag) if is_word => self.hide(&flag, value),
+                _ => false,
+            };
             hidden |= is_hidden || self.walk(value, Kind::Script, depth);
-            let name = value.as_str().filter(|word| word.starts_with('-'));
-            let name = name.map(|word| word.trim_start_matches('-'));
-            flag = name
-                .filter(|name| self.names.is_secret(name))
-                .map(str::to_owned);
+            let word = value.as_str().unwrap_or_default();
+            let name = word.trim_start_matches('-');
+            if word.starts_with('-') && self.names.is_secret(name) {
+                flag = Some(name.to_owned());
+            }
         }
         hidden
     }
