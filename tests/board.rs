@@ -347,3 +347,17 @@ fn wait_for_an_archive_prints_its_path_or_the_report() {
         "{sent}"
     );
 }
+
+#[test]
+fn upload_shows_the_bytes_that_were_sent() {
+    super::upload::store(
+        |_, _| 200,
+        |url, _| {
+            let run = local("").arg("--upload").arg(format!("{url}/runs/"));
+            let (sent, _) = at_terminal(run.env("TERM", "xterm"), 80, 24);
+            let line = sent.lines().find(|line| line.contains("archive: "));
+            let line = line.unwrap_or_else(|| panic!("{sent}"));
+            assert!(line.contains(" KiB, after 0:0"), "{line}");
+        },
+    );
+}

@@ -127,7 +127,7 @@ fn no_reader_of_the_output_changes_the_exit_code_or_the_submission() {
 
 #[test]
 fn every_version_certifies_with_terse_and_verbose_logs() {
-    for minor in 27..=34 {
+    for minor in 27..=36 {
         for form in ["", "-v"] {
             let log = Path::new(env!("CARGO_MANIFEST_DIR"))
                 .join(format!("tests/fixtures/certify/v1.{minor}{form}.log"));

@@ -79,8 +79,9 @@ fn logs_select_all_pods_one_plugin_or_the_aggregator() {
     logs("-p a").stdout(&a).run();
     logs("--plugin sonobuoy").stdout(&aggregator).run();
     logs("-n elsewhere")
+        .status(1)
         .stdout("")
-        .stderr_has("namespace `elsewhere` has no pods")
+        .stderr_has("namespace `elsewhere` does not exist")
         .run();
     logs("-p gone")
         .stdout("")

@@ -284,6 +284,32 @@ fn runs_of_all_namespaces_are_listed() {
     call("-o name").stdout("a\n").run();
 }
 
+#[test]
+fn logs_of_what_does_not_exist_are_an_error() {
+    let (api, _folder, config) = untouched();
+    namespace(&api);
+    let plugins =
+        json!([{"plugin": "a", "node": "n1", "status": "complete", "result-status": "passed"}]);
+    aggregator_pod(
+        &api,
+        json!({"phase": "Running"}),
+        Some(&status("running", &plugins)),
+    );
+    for (words, expected) in [
+        ("-n typo", "namespace `typo` does not exist"),
+        ("-p none", "has no plugin `none`; it has a"),
+    ] {
+        Sonobuoy::new(&format!("logs {words} --kubeconfig {config}"))
+            .status(1)
+            .stderr_has(expected)
+            .run();
+    }
+    // Its pods are gone with its result.
+    Sonobuoy::new(&format!("logs -p a --kubeconfig {config}"))
+        .stderr_has("their logs are in the archive")
+        .run();
+}
+
 #[cfg(unix)]
 #[test]
 fn report_is_shown_in_a_browser() {

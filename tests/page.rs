@@ -421,7 +421,7 @@ fn cause_has_one_card_per_test_the_nodes_and_a_command() {
 #[test]
 fn command_to_run_again_is_offered_where_it_works() {
     let folder = Folder::new();
-    let plugins = ["e2e", "network", "of-a-file", "$(touch x)"];
+    let plugins = ["e2e", "network", "hello", "of-a-file", "$(touch x)"];
     folder.write("meta/info.json", json!({"plugins": plugins}).to_string());
     for plugin in plugins {
         let tree = format!(
@@ -429,6 +429,14 @@ fn command_to_run_again_is_offered_where_it_works() {
              {{failure: why {plugin}}}}}\n"
         );
         folder.write(&format!("plugins/{plugin}/sonobuoy_results.yaml"), tree);
+    }
+    // One is built in, the other a file with the name of a built-in plugin.
+    for (plugin, program) in [("network", "/sonobuoy"), ("hello", "/bin/sh")] {
+        let definition = json!({"Definition": {"spec": {"command": [program]}}});
+        folder.write(
+            &format!("plugins/{plugin}/definition.json"),
+            definition.to_string(),
+        );
     }
     let commands = || {
         let page = results(&folder, "--format html").run_any().stdout;

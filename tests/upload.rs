@@ -19,7 +19,7 @@ use crate::support::cluster::{
 const SIGNATURE: &str = "signature=0123456789";
 
 /// Requests received by the store.
-struct Came {
+pub(super) struct Came {
     line: String,
     body: Vec<u8>,
     digest: Option<String>,
@@ -27,7 +27,7 @@ struct Came {
 
 /// A store with a status for request N, from 1, for this path; 0 disconnects without a response
 /// when the test ends.
-fn store(
+pub(super) fn store(
     answer: impl Fn(usize, &str) -> u16 + Send + Sync,
     test: impl FnOnce(&str, &Receiver<Came>),
 ) {

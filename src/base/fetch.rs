@@ -1,7 +1,7 @@
 //! Downloads a file from a URL, and uploads one to a URL. Does not interpret content.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Take};
 use std::path::Path;
 use std::time::Duration;
 
@@ -45,8 +45,14 @@ pub fn origin(url: &str) -> String {
 }
 
 /// Uploads a file. Retries if the server is busy or the connection breaks. Messages name only the
-/// server: the URL grants write access.
-pub fn upload(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> anyhow::Result<()> {
+/// server: the URL grants write access. `watch` is given how many bytes of how many were read.
+pub fn upload(
+    url: &str,
+    file: &Path,
+    headers: &[(&str, &str)],
+    stop: &Stop,
+    watch: &dyn Fn(u64, u64),
+) -> anyhow::Result<()> {
     let server = origin(url);
     let agent = agent(url, PUT_TIMEOUT, stop)?;
     let mut attempts = Attempts::new(MAX_ATTEMPTS, stop);
@@ -59,7 +65,13 @@ pub fn upload(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> 
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let why = match request.send(SendBody::from_owned_reader(opened.take(length))) {
+        let mut watched = WatchedFile {
+            file: opened.take(length),
+            sent: 0,
+            length,
+            watch,
+        };
+        let why = match request.send(SendBody::from_reader(&mut watched)) {
             Ok(answer) if answer.status().is_success() => return Ok(()),
             Ok(answer) => {
                 let status = answer.status();
@@ -83,6 +95,23 @@ pub fn upload(url: &str, file: &Path, headers: &[(&str, &str)], stop: &Stop) -> 
             "failed to upload to `{server}`: {why}"
         );
         log::info!("`{server}`: {why}; trying again");
+    }
+}
+
+/// A file that tells how much of it was read.
+struct WatchedFile<'a> {
+    file: Take<File>,
+    sent: u64,
+    length: u64,
+    watch: &'a dyn Fn(u64, u64),
+}
+
+impl Read for WatchedFile<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.file.read(buffer)?;
+        self.sent += count as u64;
+        (self.watch)(self.sent, self.length);
+        Ok(count)
     }
 }
 

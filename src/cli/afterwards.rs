@@ -12,12 +12,11 @@ use ureq::http::Uri;
 use super::certify::{Judgement, Submission};
 use super::color::ColorChoice;
 use super::comparison::{Baseline, Comparison};
-use super::download::{TRANSFER, fetch, interrupted_transfer};
 use super::flag::{Filled as _, usage_error, within};
 use super::output::{self, ProgressForm};
+use super::transfer::{TRANSFER, fetch, interrupted_transfer, upload};
 use super::verdict::{Annotations, VerdictFlags, annotate, ending, error_after_verdict};
 use crate::deploy::Removal;
-use crate::pipeline;
 use crate::progress_view::comparison_event;
 use crate::remote::service::Credentials;
 use crate::remote::{Retrieval, RetrievalError};
@@ -235,7 +234,7 @@ impl<'a> Afterwards<'a> {
             };
             stopwatch.end(timings::DOWNLOAD);
             if let Some(url) = self.upload
-                && let Err(error) = pipeline::upload(&paths, url, stop)
+                && let Err(error) = upload(self.reporter.progress, &paths, url, stop)
             {
                 if output::is_interrupted() {
                     return Err(error.context(advice));
@@ -474,7 +473,7 @@ impl<'a> Reporter<'a> {
         // Nothing that happens to standard output costs a file.
         let written = self.outputs.write_report(&report, &path);
         let mut out = output::buffered(people);
-        let shown = explained
+        let printed = explained
             .and_then(|()| self.show(&report, &opened, plugins, &mut out))
             .and_then(|()| self.show_comparison(comparison.as_ref(), &mut out));
         // Report the path before any later failure.
@@ -484,7 +483,7 @@ impl<'a> Reporter<'a> {
             writeln!(out, "\nArchive: {path}")?;
         }
         out.flush()?;
-        match shown.at("cannot show all of", &path).and(written) {
+        match printed.at("cannot show all of", &path).and(written) {
             Ok(judgement) => {
                 let judged = judgement.map(|judgement| judgement.print());
                 Ok(judged.unwrap_or_default().max(ending(exit)))

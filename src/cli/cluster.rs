@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use super::flag::{Filled as _, invalid};
 use crate::doctor::MAX_REQUESTS_PER_SECOND;
@@ -18,7 +18,7 @@ use crate::remote::service::{self, Credentials};
 use crate::remote::state::{self, StatusSource};
 use base::stop::Stop;
 use base::{clock, sys};
-use kube::{Client, Config, Options};
+use kube::{Client, Config, Options, Resource};
 use model::names;
 
 /// An empty variable in a script would otherwise mean all namespaces.
@@ -146,6 +146,18 @@ pub(crate) fn namespace(flag: Option<&str>) -> Result<String> {
         Some(name) => Ok(name.to_owned()),
         None => Ok(sys::variable(NAMESPACE).unwrap_or_else(|| names::SONOBUOY.into())),
     }
+}
+
+/// Fails if the namespace does not exist. A server that does not answer may later.
+pub(crate) fn check_namespace(client: &Client, namespace: &str) -> Result<()> {
+    let is_missing = client
+        .get(&Resource::NAMESPACES, "", namespace)
+        .is_err_and(|error| error.is_not_found());
+    ensure!(
+        !is_missing,
+        "namespace `{namespace}` does not exist; name the namespace of the run with `-n`"
+    );
+    Ok(())
 }
 
 /// The flags that lead to a run: its cluster, its namespace, its status service.

@@ -392,7 +392,11 @@ pub(super) fn run_row(place: &str, run: &Run) -> [String; 5] {
         run.status.clone(),
         format!("{}/{}", task.done, task.total),
         task.failed.to_string(),
-        message.cloned().unwrap_or_default(),
+        // What follows the first line are commands.
+        message
+            .and_then(|message| message.lines().next())
+            .unwrap_or_default()
+            .to_owned(),
     ]
 }
 

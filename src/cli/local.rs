@@ -21,8 +21,9 @@ use super::run_flags::{
     PreflightFlags, RbacMode, RepositoryFlags, RunFlags, SettingFlags, StatusServiceKind,
 };
 use super::run_plan::RunRequest;
+use super::transfer;
 use super::wait::{DAY, report_end, verdict};
-use crate::pipeline::{self, LocalRun};
+use crate::pipeline::LocalRun;
 use crate::progress_view::{self, About, ProgressOutput};
 use crate::remote::seal::Authorities;
 use base::stop::Stop;
@@ -141,8 +142,12 @@ pub(super) fn run(args: &RunArgs, request: RunRequest) -> Result<u8> {
     }
     let mut unsent = false;
     if let Some(url) = upload
-        && let Err(error) =
-            pipeline::upload(std::slice::from_ref(&ended.archive), url, &Stop::new())
+        && let Err(error) = transfer::upload(
+            args.progress.output,
+            std::slice::from_ref(&ended.archive),
+            url,
+            &Stop::new(),
+        )
     {
         log::error!("{error:#}; the archive is `{}`", ended.archive.display());
         unsent = true;

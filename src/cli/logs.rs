@@ -3,18 +3,20 @@
 //! Threads with `--follow`: one per container that has run, and a printer; the pods are watched on
 //! the calling thread, so a container is read as soon as it runs. Ends when interrupted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, BufWriter, Read as _, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::Value;
 
-use super::cluster::{ClusterFlags, NamespaceFlag, RunAccess};
+use super::cluster::{ClusterFlags, NamespaceFlag, RunAccess, check_namespace};
 use super::flag::{Filled as _, examples, parse_seconds, within};
 use super::output::{self, TableFormFlag};
+use crate::remote::state::{self, RunState};
+use base::Joined as _;
 use base::retry::Attempts;
 use base::visible;
 use kube::{Client, Error, Event, Object as _, Request, Resource, Selector};
@@ -41,6 +43,7 @@ struct LogContainer {
 
 /// The part of the logs to print.
 struct LogRequest<'a> {
+    plugin: Option<&'a str>,
     container: Option<&'a str>,
     query: Vec<(&'static str, String)>,
 }
@@ -129,6 +132,7 @@ pub(crate) fn run(args: &LogsArgs) -> Result<()> {
         query.push(("timestamps", "true".to_owned()));
     }
     let log_request = LogRequest {
+        plugin: args.plugin.filled(),
         container: args.container.filled(),
         query,
     };
@@ -175,6 +179,23 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
     Ok(())
 }
 
+/// Fails if the run in the namespace is known to have no such plugin.
+fn check_plugin(client: &Client, namespace: &str, plugin: Option<&str>) -> Result<()> {
+    let Some(plugin) = plugin else { return Ok(()) };
+    let Some(pod) = state::find(client, namespace)? else {
+        return Ok(());
+    };
+    let run = RunState::of(&pod).document();
+    let entries = run.plugins.iter().flatten();
+    let plugins: BTreeSet<_> = entries.map(|entry| entry.plugin.as_str()).collect();
+    ensure!(
+        plugins.is_empty() || plugins.contains(plugin) || plugin == names::SONOBUOY,
+        "the run in namespace `{namespace}` has no plugin `{plugin}`; it has {}",
+        plugins.into_iter().joined(", ")
+    );
+    Ok(())
+}
+
 /// Prints the existing logs. An unreadable log is reported and the others follow; fails if none is
 /// readable.
 fn print(
@@ -185,9 +206,13 @@ fn print(
     mut printer: Printer,
 ) -> Result<()> {
     let pods = client.list(&Resource::PODS, namespace, selector)?;
+    if pods.is_empty() {
+        check_namespace(client, namespace)?;
+    }
     if pods.is_empty() && selector.labels.is_empty() {
         log::warn!("namespace `{namespace}` has no pods");
     } else if pods.is_empty() {
+        check_plugin(client, namespace, log_request.plugin)?;
         log::warn!(
             "no pod of namespace `{namespace}` matches: pods of plugins are removed when their \
              results are in; their logs are in the archive, below `podlogs/`, which `sonobuoy \
@@ -558,6 +583,7 @@ mod tests {
             )
             .unwrap();
             let log_request = LogRequest {
+                plugin: None,
                 container: None,
                 query: Vec::new(),
             };

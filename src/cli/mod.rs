@@ -18,7 +18,6 @@ mod arguments;
 mod candidates;
 mod cluster;
 mod color;
-mod download;
 mod file;
 mod flag;
 mod output;
@@ -55,6 +54,7 @@ mod results;
 mod retrieve;
 mod run;
 mod status;
+mod transfer;
 mod version;
 mod wait;
 

@@ -12,8 +12,8 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use super::cluster::{ClusterFlags, CredentialsFlag, RunAccess};
 use super::color::ColorChoice;
 use super::comparison::{self, check_names, check_seal_beside};
-use super::download::{fetch, interrupted_transfer, unpack};
 use super::flag::{Filled as _, examples, usage_error, words};
+use super::transfer::{fetch, interrupted_transfer, unpack};
 use super::verdict::{VerdictFlags, annotate, ending};
 use super::{containers, output};
 use crate::remote::{Retrieval, seal};
@@ -267,8 +267,8 @@ pub(crate) fn run(args: &ResultsArgs) -> Result<u8> {
     let ended = if args.open {
         let (path, file) = temp::remaining("sonobuoy-report-", ".html")?;
         let mut page = BufWriter::new(file);
-        let shown = show_all(args, &archives, &mut page);
-        let ended = shown.inspect_err(|_| drop(fs::remove_file(&path)))?;
+        let written = show_all(args, &archives, &mut page);
+        let ended = written.inspect_err(|_| drop(fs::remove_file(&path)))?;
         output::line(path.display());
         open_in_browser(&path)?;
         ended

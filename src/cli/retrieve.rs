@@ -8,9 +8,9 @@ use anyhow::Result;
 
 use super::cluster::{ClusterFlags, CredentialsFlag, NamespaceFlag, RunAccess};
 use super::clusters::{self, ClustersFlags, Fleet, Printed};
-use super::download::{TRANSFER, fetch, interrupted_transfer, unpack};
 use super::flag::{Filled as _, examples};
 use super::output;
+use super::transfer::{TRANSFER, fetch, interrupted_transfer, unpack};
 use crate::remote::{Retrieval, RetrievalError};
 use base::at::At as _;
 use base::sys;

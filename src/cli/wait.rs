@@ -5,10 +5,10 @@ use std::io::IsTerminal as _;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 
 use super::afterwards::{Afterwards, AfterwardsFlags, check_upload};
-use super::cluster::{ClusterFlags, CredentialsFlag};
+use super::cluster::{ClusterFlags, CredentialsFlag, check_namespace};
 use super::clusters::{self, ClustersFlags, Fleet};
 use super::flag::{Filled as _, Variation, Varied, examples, interrupted, is_of};
 use super::output::{self, TableForm};
@@ -25,7 +25,6 @@ use crate::remote::state::{RunState, StatusSource};
 use base::Joined as _;
 use base::stop::Stop;
 use base::{clock, sys};
-use kube::Resource;
 use model::status::Run;
 use model::timings::Stopwatch;
 use model::verdict::{RunEnd, code_after_error};
@@ -286,7 +285,10 @@ impl Wait {
         source.stop().within(self.limit, |over| {
             let source = source.under(over);
             if self.started.is_none() {
-                check_namespace(&source, namespace)?;
+                // Nobody shall wait for a run in it.
+                source
+                    .cluster()
+                    .map_or(Ok(()), |client| check_namespace(client, namespace))?;
             }
             source.follow(namespace, |state| {
                 if matches!(state, Some(RunState::Told(_))) {
@@ -357,21 +359,6 @@ pub(crate) fn conclude(run: &Run, code: u8, namespace: &str, afterwards: &Afterw
         }
     }
     verdict(run, code)
-}
-
-/// Fails if the namespace does not exist, so that nobody waits for a run in it. A server that does
-/// not answer may later.
-fn check_namespace(source: &StatusSource, namespace: &str) -> Result<()> {
-    let is_missing = source.cluster().is_some_and(|client| {
-        client
-            .get(&Resource::NAMESPACES, "", namespace)
-            .is_err_and(|error| error.is_not_found())
-    });
-    ensure!(
-        !is_missing,
-        "namespace `{namespace}` does not exist; name the namespace of the run with `-n`"
-    );
-    Ok(())
 }
 
 struct Follower<'a> {

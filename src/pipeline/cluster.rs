@@ -273,7 +273,7 @@ impl ClusterRun<'_> {
         stop: &Stop,
     ) -> usize {
         let Some(url) = &self.upload else { return 0 };
-        let outcome = upload::upload(&[archive.to_owned()], url, stop);
+        let outcome = upload::upload(&[archive.to_owned()], url, stop, &|_, _| {});
         if stop.stopped() {
             // The next container uploads it.
             return 0;

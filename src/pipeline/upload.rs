@@ -13,16 +13,22 @@ use model::layout;
 
 /// Uploads archives. Below a folder, whose URL ends with `/`, each keeps its name; else the newest
 /// one is uploaded to the URL.
-pub(crate) fn upload(paths: &[PathBuf], url: &str, stop: &Stop) -> Result<()> {
+/// `watch` is given how many bytes of how many of an archive were sent.
+pub(crate) fn upload(
+    paths: &[PathBuf],
+    url: &str,
+    stop: &Stop,
+    watch: &dyn Fn(u64, u64),
+) -> Result<()> {
     if url.ends_with('/') {
-        return paths
-            .iter()
-            .try_for_each(|path| upload_archive(path, &format!("{url}{}", name(path)), stop));
+        return paths.iter().try_for_each(|path| {
+            upload_archive(path, &format!("{url}{}", name(path)), stop, watch)
+        });
     }
-    report::newest(paths).map_or(Ok(()), |path| upload_archive(path, url, stop))
+    report::newest(paths).map_or(Ok(()), |path| upload_archive(path, url, stop, watch))
 }
 
-fn upload_archive(path: &Path, url: &str, stop: &Stop) -> Result<()> {
+fn upload_archive(path: &Path, url: &str, stop: &Stop, watch: &dyn Fn(u64, u64)) -> Result<()> {
     let digest = base::file_sha256(path).at("cannot read", path)?;
     let digest = format!("sha-256=:{}:", BASE64.encode(digest));
     fetch::upload(
@@ -33,6 +39,7 @@ fn upload_archive(path: &Path, url: &str, stop: &Stop) -> Result<()> {
             ("repr-digest", &digest),
         ],
         stop,
+        watch,
     )?;
     log::info!(
         "the archive `{}` was uploaded to `{}`",
@@ -56,6 +63,7 @@ fn upload_archive(path: &Path, url: &str, stop: &Stop) -> Result<()> {
             &file,
             &[("content-type", "application/octet-stream")],
             stop,
+            &|_, _| {},
         )?;
     }
     Ok(())

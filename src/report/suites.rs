@@ -16,7 +16,8 @@ use super::survey::JunitDetails;
 use base::Joined as _;
 use base::clock::{parse_rfc3339, rfc3339};
 use model::item::{
-    ATTEMPTS, FAILED, FAILURE, FLAKY, Item, OTHER, PASSED, RESUMED, SKIPPED, TIMEOUT, UNKNOWN,
+    ATTEMPTS, FAILED, FAILURE, FLAKY, Failure, Item, MessageMark, OTHER, PASSED, RESUMED, SKIPPED,
+    TIMEOUT, UNKNOWN,
 };
 
 fn testcase(name: &str, class: &str, source: &str, seconds: f64, inside: &str) -> String {
@@ -336,12 +337,12 @@ fn attempts(item: &Item, name: &str, first: usize) -> String {
         .flatten();
     let failure = |attempt: &Value| {
         let text = |key: &str| attempt[key].as_str().unwrap_or_default();
-        let message = text(FAILURE).lines().next().unwrap_or_default();
+        let failure = Failure::split(text(FAILURE), MessageMark::default());
         element(
             name,
             Some(text("status")),
-            Some(message),
-            Some(text(FAILURE)),
+            Some(&failure.message),
+            Some(&failure.trace),
         )
     };
     attempts
@@ -349,4 +350,22 @@ fn attempts(item: &Item, name: &str, first: usize) -> String {
         .filter(|attempt| attempt["status"] != PASSED)
         .map(failure)
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_have_their_message_and_trace() {
+        let mut item = Item::new("a test", FLAKY);
+        let failed = serde_json::json!({"status": FAILED, FAILURE: "no disk a.go:1: no disk\nb"});
+        let passed = serde_json::json!({"status": PASSED});
+        item.details
+            .insert(ATTEMPTS.into(), vec![failed, passed].into());
+        assert_eq!(
+            attempts(&item, "flakyFailure", 0),
+            "<flakyFailure type=\"failed\" message=\"no disk\">a.go:1: no disk\nb</flakyFailure>"
+        );
+    }
 }

@@ -152,6 +152,14 @@ pub(super) fn answer(api: &ApiServer, mut request: Request) {
 }
 
 fn handle(api: &ApiServer, call: &Call, accept: &str) -> Result<(u16, Vec<u8>), No> {
+    if call.path.ends_with("/proxy/logs/") && !accept.contains("*/*") {
+        // As a real kubelet, whose logs are not JSON.
+        return no(
+            406,
+            "NotAcceptable",
+            "Not Acceptable Available representations: ",
+        );
+    }
     if let Some((code, body)) = api
         .lock()
         .raw

@@ -12,6 +12,7 @@ use crate::words::{count, number, spoken};
 use base::Joined as _;
 use base::visible::{head, tail};
 use model::item::{DURATION, FAILED, FAILURE, Failure, OTHER, PASSED, SKIPPED, UNKNOWN, plain};
+use model::layout;
 use model::plugin::builtin;
 use model::remedies::{Cause, Causes};
 use yaml::natural;
@@ -519,6 +520,9 @@ fn rerun(report: &Report<'_>, cause: &Cause) -> Option<String> {
     let [plugin] = &cause.plugins[..] else {
         return None;
     };
+    if !is_built_in(report, plugin) {
+        return None;
+    }
     if plugin == builtin::E2E {
         let focus = cause
             .names
@@ -529,9 +533,25 @@ fn rerun(report: &Report<'_>, cause: &Cause) -> Option<String> {
         let works = !focus.is_empty() && !is_local;
         return works.then(|| format!("sonobuoy run --wait --e2e-focus '{focus}'"));
     }
-    let is_built_in = builtin::names().any(|name| name == plugin);
     let place = if is_local { "--local" } else { "--wait" };
-    is_built_in.then(|| format!("sonobuoy run {place} -p {plugin}"))
+    Some(format!("sonobuoy run {place} -p {plugin}"))
+}
+
+/// Whether a plugin is the built-in one of its name, and no file of that name: its program is the
+/// same. Very old archives do not say which program ran.
+fn is_built_in(report: &Report<'_>, plugin: &str) -> bool {
+    let Some(definition) = builtin::named(plugin) else {
+        return false;
+    };
+    let path = layout::definition(plugin);
+    let Ok(Some(stored)) = report.opened.files.document(&path) else {
+        return true;
+    };
+    let program = &stored["Definition"]["spec"]["command"][0];
+    [Some(definition), builtin::without_image(plugin)]
+        .into_iter()
+        .flatten()
+        .any(|known| known.spec["command"][0] == *program)
 }
 
 impl TestList {

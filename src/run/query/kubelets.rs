@@ -190,6 +190,8 @@ fn log_query(node: &str, limits: &config::PodLogs, has_options: bool) -> Request
     let request = Request::get(&Resource::NODES, "", node)
         .subresource("proxy")
         .subresource("logs/")
+        // A kubelet has nothing else for a client that wants JSON.
+        .header("accept", "*/*")
         .query("query", "kubelet");
     if !has_options {
         return request;
