@@ -345,6 +345,7 @@ fn pods_are_privileged_only_for_commands_of_the_node() {
         let (definition, level) = created(&cluster(&PASSED), words);
         assert_eq!(definition.contains("privileged: true"), expected, "{words}");
         assert_eq!(definition.contains("hostPath"), expected, "{words}");
+        assert!(!definition.contains("$SONOBUOY_IMAGE"), "{definition}");
         assert_eq!(level == "privileged", expected, "{words}");
     }
 }

@@ -5,7 +5,7 @@
 //! bytes made visible; JSON has them exactly. At most one output is in memory at a time.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write as _;
 
 use anyhow::Result;
@@ -18,7 +18,7 @@ use base::{Joined as _, hex, sha256, visible};
 use kube::Object as _;
 use model::nodes::Choice;
 use model::verdict::{self, Exit, Outcome};
-use model::{layout, names};
+use model::{layout, names, remedies};
 use report::{ArchiveSource, ExtractedFiles, PassAction};
 
 /// Maximum names in the reason of the exit code.
@@ -115,8 +115,8 @@ impl Answers {
         let all = self.nodes.len();
         let with = |outcome: Outcome| -> Vec<&str> {
             let answers = self.nodes.iter();
-            let found = answers.filter(|answer| answer.outcome == outcome);
-            found.map(|answer| &*answer.node).collect()
+            let matching = answers.filter(|answer| answer.outcome == outcome);
+            matching.map(|answer| &*answer.node).collect()
         };
         let failed = with(Outcome::Failed);
         if !failed.is_empty() {
@@ -127,8 +127,9 @@ impl Answers {
         let missing = with(Outcome::Unknown);
         if !missing.is_empty() || all == 0 {
             let (count, names) = (missing.len(), listed(&missing));
-            let reason = match all {
-                0 => "no node has answered".to_owned(),
+            let reason = match (count, all) {
+                (_, 0) => "there was no node to ask".to_owned(),
+                _ if count == all => format!("no node answered: {names}"),
                 _ => format!("{} did not answer: {names}", share(count, all)),
             };
             return Some(Exit { code: 4, reason });
@@ -296,6 +297,8 @@ impl NodeAnswer {
             "" => "no reason is known",
             reason => reason,
         };
+        // Names of pods differ, the cause does not.
+        let key = remedies::cause_key(reason, &HashSet::from([node.clone()]));
         Self {
             node,
             folder: None,
@@ -303,7 +306,7 @@ impl NodeAnswer {
             end: format!("no answer: {reason}"),
             code: None,
             lengths: [0; 2],
-            digest: hex(sha256(reason)),
+            digest: hex(sha256(key)),
         }
     }
 }
@@ -332,5 +335,137 @@ fn add_indented(text: &mut String, indent: &str, output: &str) {
         text.push_str(indent);
         text.push_str(&visible::text(line));
         text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::temp::Folder;
+    use std::fs;
+
+    /// A node with its output and exit code; none if it did not answer.
+    type Given<'a> = (&'a str, Option<(&'a [u8], i64)>);
+
+    /// The answers in an unpacked archive.
+    fn answers(nodes: &[Given<'_>], excluded: &Value) -> Answers {
+        let folder = Folder::new().unwrap();
+        let write = |path: String, content: &[u8]| {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        };
+        for (node, answer) in nodes {
+            let Some((stdout, code)) = answer else {
+                let error = json!({"error": "the node was lost"}).to_string();
+                let path = format!("plugins/each/errors/{node}/error.json");
+                write(path, error.as_bytes());
+                continue;
+            };
+            let status = if *code == 0 { "passed" } else { "failed" };
+            let details = json!({
+                "end": format!("exit code {code}"), "code": code,
+                "stdoutBytes": stdout.len(), "stderrBytes": 0,
+            });
+            let record = json!({"status": status, "details": details}).to_string();
+            let place = format!("plugins/each/results/{node}");
+            write(format!("{place}/each.json"), record.as_bytes());
+            write(format!("{place}/stdout"), stdout);
+            write(format!("{place}/stderr"), b"");
+        }
+        write(layout::EXCLUDED.into(), excluded.to_string().as_bytes());
+        Answers::read(&folder.to_string_lossy()).unwrap()
+    }
+
+    const SAME: Option<(&[u8], i64)> = Some((b"same", 0));
+
+    fn heads(answers: &Answers) -> Vec<String> {
+        let groups = answers.groups();
+        let texts = groups.iter().map(|group| answers.group(group, false));
+        let first_line = |text: Result<String>| text.unwrap().lines().next().unwrap().to_owned();
+        texts.map(first_line).collect()
+    }
+
+    #[test]
+    fn failed_groups_come_first_then_missing_ones_then_the_largest() {
+        let nodes = [
+            ("n10", SAME),
+            ("n2", SAME),
+            ("n3", Some((&b"other"[..], 0))),
+            ("n4", None),
+            ("n5", Some((&b"same"[..], 1))),
+        ];
+        let expected = [
+            "1 of 5 nodes, exit code 1: n5",
+            "1 of 5 nodes, no answer: the node was lost: n4",
+            "2 of 5 nodes: n2 n10",
+            "1 of 5 nodes: n3",
+        ];
+        assert_eq!(heads(&answers(&nodes, &json!({}))), expected);
+    }
+
+    #[test]
+    fn one_cause_is_shown_once() {
+        let reason =
+            |pod: &str| format!("creating Pod `sonobuoy-each-node-{pod}`: it is forbidden");
+        let [first, second] = ["385a899ab834977d-1779f59f4d", "385a899ab834977d-35971be6e9"];
+        let mut answers = answers(&[], &json!({}));
+        for (node, pod) in [("a", first), ("b", second)] {
+            let missing = NodeAnswer::missing(node.to_owned(), &reason(pod));
+            answers.nodes.push(missing);
+        }
+        assert_eq!(answers.groups().len(), 1);
+    }
+
+    #[test]
+    fn exit_code_is_that_of_the_worst_answer() {
+        let failed = Some((&b""[..], 2));
+        for (nodes, code) in [
+            (vec![("a", SAME)], None),
+            (vec![("a", SAME), ("b", None)], Some(4)),
+            (vec![("a", failed), ("b", None)], Some(3)),
+            (vec![], Some(4)),
+        ] {
+            let exit = answers(&nodes, &json!({})).exit();
+            assert_eq!(exit.map(|exit| exit.code), code, "{nodes:?}");
+        }
+    }
+
+    #[test]
+    fn excluded_node_counts_unless_a_flag_leaves_it_out() {
+        let excluded = json!({"each": {"win": "label `kubernetes.io/os` is not `linux`"}});
+        for (only, sample, expected) in [("", 0, 2), ("a", 0, 1), ("a,win", 0, 2), ("", 1, 1)] {
+            let mut answers = answers(&[("a", SAME)], &excluded);
+            let choice = Choice {
+                only: only.into(),
+                sample,
+                ..Choice::default()
+            };
+            answers.add_excluded(&choice).unwrap();
+            assert_eq!(answers.nodes.len(), expected, "{only} {sample}");
+        }
+    }
+
+    #[test]
+    fn line_names_the_cluster_and_encodes_bytes_that_are_no_text() {
+        let answers = answers(&[("a", Some((&b"\xff"[..], 0)))], &json!({}));
+        let line = answers.line(&answers.nodes[0], Some("prod")).unwrap();
+        let expected = json!({
+            "cluster": "prod", "node": "a", "status": "passed", "code": 0, "end": "exit code 0",
+            "stdoutBase64": "/w==", "stdoutBytes": 1, "stderr": "", "stderrBytes": 0,
+        });
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn long_lists_of_nodes_are_cut_in_the_reason() {
+        let names: Vec<String> = (0..12).map(|number| format!("n{number}")).collect();
+        let nodes: Vec<Given<'_>> = names.iter().map(|name| (&**name, None)).collect();
+        let exit = answers(&nodes, &json!({})).exit().unwrap();
+        assert!(
+            exit.reason.ends_with("n8, n9 and 2 more"),
+            "{}",
+            exit.reason
+        );
     }
 }

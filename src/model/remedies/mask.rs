@@ -28,10 +28,11 @@ static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&tokens.join("|")).expect("a valid pattern")
 });
 
-/// Kubernetes' random suffixes: the hash of a template, a pod's own, or both.
+/// Suffixes of a run's own pods: plugin and run, and node; and Kubernetes' random ones: the hash of a
+/// template, a pod's own, or both.
 static SUFFIX: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
-        r"-R{8,10}\b(?:-R{5}\b)?|-R{5}\b"
+        r"-[[:xdigit:]]{16}\b(?:-[[:xdigit:]]{10}\b)?|-R{8,10}\b(?:-R{5}\b)?|-R{5}\b"
             .replace('R', "[b-df-hj-np-tv-xz24-9]")
             .as_str(),
     )
