@@ -389,6 +389,7 @@ fn documented_flags_exist() {
         "--poll-progress-after",
         "--poll-progress-interval",
         "--progress-report-url",
+        "--allowed-not-ready-nodes",
     ];
     let is_flag = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     for (path, page) in pages()
