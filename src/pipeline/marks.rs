@@ -282,7 +282,7 @@ impl<'a> NodeMarker<'a> {
         node: &str,
         verdict: &NodeVerdict,
     ) -> Result<(), kube::Error> {
-        let known = client.get(&Resource::NODES, "", node)?;
+        let node_object = client.get(&Resource::NODES, "", node)?;
         let now = clock::now();
         let mut condition = json!({
             "type": self.condition,
@@ -291,7 +291,7 @@ impl<'a> NodeMarker<'a> {
             "message": verdict.message,
             "lastHeartbeatTime": now,
         });
-        let before = known.condition(self.condition);
+        let before = node_object.condition(self.condition);
         // Without this field, the time of the last change remains.
         if before.is_none_or(|before| before["status"] != verdict.status) {
             condition["lastTransitionTime"] = json!(now);
