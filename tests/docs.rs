@@ -35,6 +35,7 @@ const NEEDS: &[&str] = &[
     "a cluster and a release",
     "a cluster and a run",
     "a cluster and helm",
+    "a cluster and the AI conformance image",
     "a cluster and the conformance image",
     "a container runtime",
     "a kit",
