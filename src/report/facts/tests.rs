@@ -61,6 +61,17 @@ fn rare_values_are_marked() {
 }
 
 #[test]
+fn numbers_for_programs_have_no_noise() {
+    for (number, expected) in [
+        (-0.357_532_024_383_544_9, "-0.358"),
+        (4.0, "4"),
+        (-0.000_1, "0"),
+    ] {
+        assert_eq!(rounded(number), expected);
+    }
+}
+
+#[test]
 fn facts_are_machine_readable() {
     let mut facts = facts(&["6.1", "6.1", "5.4"]);
     let csv = written(|out| facts.write_csv(out));
