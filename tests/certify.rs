@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::support::api_server::ExecAnswer;
 use crate::support::cluster::{aggregator_pod, namespace, status, untouched};
 use crate::support::command::Done;
-use crate::support::{Folder, Sonobuoy};
+use crate::support::{Folder, Sonobuoy, fixture_text};
 
 const DEFINITION: &str = "plugins/e2e/definition.json";
 const LOG: &str = "plugins/e2e/results/global/e2e.log";
@@ -178,6 +178,37 @@ fn every_version_certifies_with_terse_and_verbose_logs() {
                 .run_any();
         }
     }
+}
+
+/// The files of v1.36 have more options, and a log with reports around the suite.
+#[test]
+fn options_of_the_suite_of_v1_36_certify_or_are_named() {
+    let archive = |words: &str, form: &str, from: &str, to: &str| {
+        let log = fixture_text(&format!("certify/v1.36{form}.log"));
+        let junit = fixture_text("certify/v1.36.xml");
+        assert!(junit.contains(from), "{from}");
+        let junit = junit.replacen(from, to, 1);
+        archived(words, move |name, content| match name {
+            LOG => log.clone(),
+            JUNIT => junit.clone(),
+            _ => content.replace("v1.33", "v1.36"),
+        })
+    };
+    for form in ["", "-v"] {
+        archive("certify run", form, "", "")
+            .stdout_has("2 of 2 conformance tests of v1.36 passed\nReady for certification")
+            .run_any();
+    }
+    let reason = "\"SpecialSuiteFailureReason\" value=\"";
+    archive(
+        "certify run",
+        "",
+        reason,
+        &format!("{reason}Suite Timeout Elapsed"),
+    )
+    .status(3)
+    .stdout_has("the suite ended early, so tests may not have run: Suite Timeout Elapsed")
+    .run_any();
 }
 
 /// The option permits retries; the programme judges whether a test was retried.

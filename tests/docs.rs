@@ -35,6 +35,7 @@ const NEEDS: &[&str] = &[
     "a cluster and a release",
     "a cluster and a run",
     "a cluster and helm",
+    "a cluster and the AI conformance image",
     "a cluster and the conformance image",
     "a container runtime",
     "a kit",
@@ -388,6 +389,7 @@ fn documented_flags_exist() {
         "--poll-progress-after",
         "--poll-progress-interval",
         "--progress-report-url",
+        "--allowed-not-ready-nodes",
     ];
     let is_flag = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     for (path, page) in pages()

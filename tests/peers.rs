@@ -95,7 +95,7 @@ fn kubelet() -> (u16, JoinHandle<usize>) {
         let connection = ServerConnection::new(Arc::new(config)).unwrap();
         let mut talk = StreamOwned::new(connection, stream);
         let (mut request, mut part) = (Vec::new(), [0; 16 << 10]);
-        while request.len() < 64 << 10 {
+        while request.len() <= 64 << 10 {
             let length = talk.read(&mut part).unwrap();
             request.extend_from_slice(&part[..length]);
         }

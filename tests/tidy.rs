@@ -267,6 +267,54 @@ fn broken_layers_are_detected() {
     check("src/b.rs", "#[cfg(test)]\nmod tests { use crate::a; }", 0);
 }
 
+/// The names whose needs lead back to them, or to others that do.
+fn circles(mut needs: BTreeMap<String, Vec<String>>) -> Vec<String> {
+    loop {
+        let is_free = |names: &Vec<String>| !names.iter().any(|name| needs.contains_key(name));
+        let free: Vec<String> = needs
+            .iter()
+            .filter(|(_, names)| is_free(names))
+            .map(|(name, _)| name.clone())
+            .collect();
+        if free.is_empty() {
+            return needs.into_keys().collect();
+        }
+        for name in free {
+            needs.remove(&name);
+        }
+    }
+}
+
+#[test]
+fn no_two_files_of_commands_need_each_other() {
+    let mut needs = BTreeMap::new();
+    for (file, text) in rust_files("src/cli") {
+        let name = Path::new(&file).file_stem().unwrap().to_string_lossy();
+        needs.insert(name.into_owned(), imports(&text, "super::"));
+    }
+    assert!(needs.len() > 20 && needs["run"].contains(&"wait".to_owned()));
+    assert_eq!(
+        circles(needs),
+        [""; 0],
+        "move what they share to a file below"
+    );
+}
+
+#[test]
+fn circles_of_files_are_detected() {
+    let needs = [
+        ("a", vec!["b"]),
+        ("b", vec!["c", "d"]),
+        ("c", vec!["b"]),
+        ("d", vec![]),
+    ];
+    let needs = needs.map(|(name, names)| {
+        let names = names.into_iter().map(str::to_owned).collect();
+        (name.to_owned(), names)
+    });
+    assert_eq!(circles(needs.into()), ["a", "b", "c"]);
+}
+
 #[test]
 fn imports_are_parsed() {
     let text = "use crate::kube::Client;\nuse crate::{clock, http::{Server, Response}, stop::Stop};\n// crate::no\n\

@@ -473,7 +473,7 @@ impl<'a> Reporter<'a> {
         // Nothing that happens to standard output costs a file.
         let written = self.outputs.write_report(&report, &path);
         let mut out = output::buffered(people);
-        let shown = explained
+        let printed = explained
             .and_then(|()| self.show(&report, &opened, plugins, &mut out))
             .and_then(|()| self.show_comparison(comparison.as_ref(), &mut out));
         // Report the path before any later failure.
@@ -483,7 +483,7 @@ impl<'a> Reporter<'a> {
             writeln!(out, "\nArchive: {path}")?;
         }
         out.flush()?;
-        match shown.at("cannot show all of", &path).and(written) {
+        match printed.at("cannot show all of", &path).and(written) {
             Ok(judgement) => {
                 let judged = judgement.map(|judgement| judgement.print());
                 Ok(judged.unwrap_or_default().max(ending(exit)))

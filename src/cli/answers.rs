@@ -115,8 +115,8 @@ impl Answers {
         let all = self.nodes.len();
         let with = |outcome: Outcome| -> Vec<&str> {
             let answers = self.nodes.iter();
-            let found = answers.filter(|answer| answer.outcome == outcome);
-            found.map(|answer| &*answer.node).collect()
+            let matching = answers.filter(|answer| answer.outcome == outcome);
+            matching.map(|answer| &*answer.node).collect()
         };
         let failed = with(Outcome::Failed);
         if !failed.is_empty() {

@@ -12,13 +12,16 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use clap::{Args as _, Command, FromArgMatches as _};
 use serde_json::Value;
 
 use super::answers::{Answers, EachForm};
-use super::arguments::{self, Subcommand};
 use super::cluster::ClusterFlags;
 use super::clusters::{self, ClustersFlags, Fleet, Printed};
-use super::flag::{Filled as _, Variation, Varied, examples, interrupted, usage_error, within};
+use super::flag::{
+    Filled as _, Variation, Varied, accepting_values, examples, interrupted, like_original,
+    usage_error, within,
+};
 use super::output;
 use super::run;
 use super::run_args::RunArgs;
@@ -151,8 +154,7 @@ impl EachArgs {
             ensure!(
                 OS == "linux",
                 "--local starts the command as on a node, which runs Linux, and this machine runs \
-                 {}; leave out --local to run it on the nodes of a cluster",
-                OS
+                 {OS}; leave out --local to run it on the nodes of a cluster"
             );
         } else if self.image.filled().is_none() && !self.is_on_host() {
             return Err(usage_error(format!(
@@ -443,10 +445,13 @@ impl EachArgs {
             ("max-parallel", text(&nodes.max_parallel)),
             ("sonobuoy-image", self.sonobuoy_image.clone()),
         ];
-        let given = flags
-            .into_iter()
-            .filter_map(|(flag, value)| Some(format!("--{flag}={}", value?)));
-        given.collect()
+        let mut words = Vec::new();
+        for (flag, value) in flags {
+            if let Some(value) = value {
+                words.push(format!("--{flag}={value}"));
+            }
+        }
+        words
     }
 
     /// The arguments of `run` that do this; the definition and the archive are in `folder`.
@@ -459,7 +464,7 @@ impl EachArgs {
         let definition = write("each.yaml", &self.definition())?;
         let settings = write("settings.json", &self.settings())?;
         let seconds = self.run_seconds();
-        let mut words: Vec<String> = vec!["sonobuoy".into(), "run".into(), "--no-snapshot".into()];
+        let mut words: Vec<String> = vec!["run".into(), "--no-snapshot".into()];
         words.push(format!("--plugin={definition}"));
         words.push(format!("--config={settings}"));
         words.push(format!("--retrieve={}", folder.display()));
@@ -475,14 +480,11 @@ impl EachArgs {
             // Workers reach the aggregator by its address.
             words.push("--skip-preflight=dnscheck".into());
         }
-        let arguments = arguments::parsed()
+        let command = RunArgs::augment_args(Command::new("run"));
+        let mut run = accepting_values(like_original(command))
             .try_get_matches_from(words)
-            .and_then(arguments::typed)
+            .and_then(|mut matches| RunArgs::from_arg_matches_mut(&mut matches))
             .context("this is a bug: `run` does not know its flags")?;
-        let Subcommand::Run(run) = arguments.command else {
-            bail!("this is a bug: `run` is another command")
-        };
-        let mut run = *run;
         run.run.cluster = self.cluster.clone();
         run.afterwards.is_shown_by_caller = true;
         Ok(run)

@@ -267,8 +267,8 @@ pub(crate) fn run(args: &ResultsArgs) -> Result<u8> {
     let ended = if args.open {
         let (path, file) = temp::remaining("sonobuoy-report-", ".html")?;
         let mut page = BufWriter::new(file);
-        let shown = show_all(args, &archives, &mut page);
-        let ended = shown.inspect_err(|_| drop(fs::remove_file(&path)))?;
+        let written = show_all(args, &archives, &mut page);
+        let ended = written.inspect_err(|_| drop(fs::remove_file(&path)))?;
         output::line(path.display());
         open_in_browser(&path)?;
         ended

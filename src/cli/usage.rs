@@ -376,9 +376,9 @@ pub(crate) fn similar_command(word: &str, path: &[String]) -> String {
         let same = visible(group).filter(|inner| inner.get_name() == lower);
         same.map(|_| format!("{} {lower}", group.get_name()))
     });
-    let known: Vec<_> = exact.chain(elsewhere).take(3).collect();
-    if !known.is_empty() {
-        return question(known);
+    let commands: Vec<_> = exact.chain(elsewhere).take(3).collect();
+    if !commands.is_empty() {
+        return question(commands);
     }
     let siblings = near::similar(word, visible(parent).map(Command::get_name));
     question(siblings.into_iter().map(|name| format!("{prefix}{name}")))
@@ -419,20 +419,20 @@ fn similar_flag(flag: &str, path: &[String]) -> String {
         .iter()
         .chain(others.iter().map(|(other, _)| other))
         .copied();
-    let meant: Vec<_> = near::similar(&word, candidates)
+    let suggestions: Vec<_> = near::similar(&word, candidates)
         .into_iter()
         .map(|found| {
             let other = others.iter().find(|(other, _)| *other == found);
             format!("--{}", other.map_or(found, |(_, meant)| meant))
         })
         .collect();
-    if meant.is_empty() && word.starts_with("no-colo") {
+    if suggestions.is_empty() && word.starts_with("no-colo") {
         return COLOURS.into();
     }
-    if meant.is_empty() && NEEDLESS.contains(&&*word) {
+    if suggestions.is_empty() && NEEDLESS.contains(&&*word) {
         return UNASKED.into();
     }
-    question(meant)
+    question(suggestions)
 }
 
 /// Whether a command has a flag that is named with or without a value.
@@ -461,10 +461,10 @@ fn similar_letter(flag: &str, path: &[String]) -> String {
     if NEEDLESS.contains(&&*letter.to_string()) {
         return UNASKED.into();
     }
-    let meant = LETTERS
+    let flags = LETTERS
         .iter()
         .filter(|(other, flag)| *other == letter && has_flag(&command, flag));
-    question(meant.map(|(_, flag)| format!("--{flag}")))
+    question(flags.map(|(_, flag)| format!("--{flag}")))
 }
 
 fn command_at(path: &[String]) -> Command {

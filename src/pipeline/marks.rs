@@ -18,6 +18,7 @@ use base::words::count;
 use base::{Joined as _, clock, visible};
 use kube::{self, Object as _, Request, Resource};
 use model::item::{UNKNOWN, is_failure};
+use model::plugin::Definition;
 use model::status::{self, Entry};
 use model::verdict::Outcome;
 use model::{config, layout};
@@ -281,7 +282,7 @@ impl<'a> NodeMarker<'a> {
         node: &str,
         verdict: &NodeVerdict,
     ) -> Result<(), kube::Error> {
-        let known = client.get(&Resource::NODES, "", node)?;
+        let node_object = client.get(&Resource::NODES, "", node)?;
         let now = clock::now();
         let mut condition = json!({
             "type": self.condition,
@@ -290,7 +291,7 @@ impl<'a> NodeMarker<'a> {
             "message": verdict.message,
             "lastHeartbeatTime": now,
         });
-        let before = known.condition(self.condition);
+        let before = node_object.condition(self.condition);
         // Without this field, the time of the last change remains.
         if before.is_none_or(|before| before["status"] != verdict.status) {
             condition["lastTransitionTime"] = json!(now);
@@ -321,7 +322,7 @@ fn by_node<'s>(
     let per_node = context.plugins.iter().map(|plugin| plugin.definition);
     let per_node: Vec<_> = per_node
         .filter(|definition| definition.config.driver.is_per_node())
-        .map(|definition| definition.name())
+        .map(Definition::name)
         .collect();
     let mut nodes: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in status.plugins.iter().flatten() {

@@ -30,6 +30,35 @@ use model::names::{PARTIAL_RESULTS, VERSION};
 use model::status::{self, Run};
 use run::backplane::{Identity, server_config};
 
+/// What a path names.
+enum Route {
+    Status,
+    Metrics,
+    Archive,
+    /// A part of the seal, by the ending of its file.
+    Seal(&'static str),
+    /// The results so far.
+    Partial,
+}
+
+impl Route {
+    fn parse(path: &str) -> Option<Self> {
+        match path {
+            "/status" => return Some(Self::Status),
+            "/metrics" => return Some(Self::Metrics),
+            _ => {}
+        }
+        match path.strip_prefix("/results")? {
+            "" => Some(Self::Archive),
+            PARTIAL_RESULTS => Some(Self::Partial),
+            ending => {
+                let mut endings = layout::SEAL.into_iter();
+                endings.find(|known| *known == ending).map(Self::Seal)
+            }
+        }
+    }
+}
+
 type CurrentStatus = Box<dyn Fn() -> Run + Send>;
 
 /// The server and what it serves.
@@ -72,54 +101,50 @@ impl StatusService {
     }
 
     fn answer(&self, request: &Request<'_>) -> Response {
-        let part = request
-            .path
-            .strip_prefix("/results")
-            .filter(|part| !part.is_empty());
-        let seal = layout::SEAL.iter().find(|ending| part == Some(ending));
-        let is_partial = part == Some(PARTIAL_RESULTS);
-        if !["/status", "/metrics", "/results"].contains(&&*request.path)
-            && seal.is_none()
-            && !is_partial
-        {
+        let Some(route) = Route::parse(&request.path) else {
             return Response::text(
                 404,
                 "no such path; there are /status, /metrics, /results and /results/partial",
             );
-        }
+        };
         if !["GET", "HEAD"].contains(&&*request.method) {
             return Response::text(405, "this service takes GET and HEAD")
                 .header("allow", "GET, HEAD");
         }
         let status = lock(&self.source)();
-        if request.path == "/status" {
-            return Response::json(200, &document(&status)).header("cache-control", "no-store");
-        }
-        if request.path == "/metrics" {
-            return Response::bytes(200, openmetrics::CONTENT_TYPE, metrics(&status));
-        }
-        if is_partial {
-            return self
+        match route {
+            Route::Status => {
+                Response::json(200, &document(&status)).header("cache-control", "no-store")
+            }
+            Route::Metrics => Response::bytes(200, openmetrics::CONTENT_TYPE, metrics(&status)),
+            Route::Partial => self
                 .partial()
-                .unwrap_or_else(|error| Response::text(404, format_args!("{error:#}")));
+                .unwrap_or_else(|error| Response::text(404, format_args!("{error:#}"))),
+            Route::Archive | Route::Seal(_)
+                if status.status != status::COMPLETE || status.archive.name.is_empty() =>
+            {
+                Response::text(404, "the run has no archive yet")
+            }
+            Route::Seal(ending) => self.seal(&status.archive, ending),
+            Route::Archive => self.archive(&status.archive, request),
         }
-        let archive = status.archive;
-        if status.status != status::COMPLETE || archive.name.is_empty() {
-            return Response::text(404, "the run has no archive yet");
+    }
+
+    /// A part of the archive's seal.
+    fn seal(&self, archive: &status::Archive, ending: &str) -> Response {
+        let path = self.folder.join(format!("{}{ending}", archive.name));
+        match std::fs::read(path) {
+            Ok(part) => Response::bytes(200, "application/octet-stream", part),
+            Err(error) => Response::text(404, format_args!("the archive has no seal: {error}")),
         }
+    }
+
+    fn archive(&self, archive: &status::Archive, request: &Request<'_>) -> Response {
         let tag = format!("\"{}\"", archive.sha256);
+        let headers = &request.headers;
         // A range from a different archive would be useless.
-        let same = request
-            .headers
-            .get("if-range")
-            .is_none_or(|wanted| wanted == tag);
-        let range = request.headers.get("range").filter(|_| same);
-        if let Some(ending) = seal {
-            return match std::fs::read(self.folder.join(format!("{}{ending}", archive.name))) {
-                Ok(part) => Response::bytes(200, "application/octet-stream", part),
-                Err(error) => Response::text(404, format_args!("the archive has no seal: {error}")),
-            };
-        }
+        let is_same = headers.get("if-range").is_none_or(|wanted| wanted == tag);
+        let range = headers.get("range").filter(|_| is_same);
         let opened = File::open(self.folder.join(&archive.name));
         match opened.and_then(|file| Response::file(file, GZIP, range)) {
             Ok(response) => response.header("etag", tag).header(

@@ -16,7 +16,7 @@ use ring::digest;
 
 use super::seal::{self, Authorities, KnownAuthority, SealedFile};
 use super::service::Credentials;
-use super::state::{self, RunState, SILENCE_TIMEOUT};
+use super::state::{self, RunState, SILENCE_TIMEOUT, StatusSource};
 use base::archive::{self, Gunzip, Kind, Limits, Reader};
 use base::at::At as _;
 use base::retry::{Attempts, LeastRate};
@@ -243,12 +243,12 @@ impl Retrieval<'_> {
     fn by_exec(
         &self,
         aggregator: &Aggregator<'_>,
-        known: Option<&status::Archive>,
+        published: Option<&status::Archive>,
     ) -> Result<Vec<Received>, RetrievalError> {
         let cannot_write = "cannot write into";
         let mut spool = temp::file(self.into).at(cannot_write, self.into)?;
         let mut write = |piece: &[u8]| spool.write_all(piece).at(cannot_write, self.into);
-        let total = known.map_or(0, |known| known.size);
+        let total = published.map_or(0, |published| published.size);
         let size = self.resume(
             aggregator.client.stop(),
             total,
@@ -273,9 +273,10 @@ impl Retrieval<'_> {
         spool
             .rewind()
             .at("cannot read what was written into", self.into)?;
+        // What a container sends is not trusted: archives are compressed, and grow no more.
         let max = MAX_START_BYTES.saturating_add(size.saturating_mul(MAX_RATIO));
         let mut unpacked = Gunzip::new(BufReader::new(spool)).take(max);
-        let received = self.unpack(&mut unpacked, known);
+        let received = self.unpack(&mut unpacked, published);
         if unpacked.limit() == 0 {
             return Err(anyhow!(
                 "what the aggregator sends unpacks to more than {MAX_RATIO} times its size: {max} \
@@ -290,7 +291,7 @@ impl Retrieval<'_> {
     fn unpack(
         &self,
         tar: impl Read,
-        known: Option<&status::Archive>,
+        published: Option<&status::Archive>,
     ) -> Result<Vec<Received>, RetrievalError> {
         let mut reader = Reader::new(tar, LIMITS);
         let mut all: Vec<Received> = Vec::new();
@@ -312,10 +313,10 @@ impl Retrieval<'_> {
                 );
                 continue;
             };
-            if let Some(known) = known.filter(|known| known.name != name) {
+            if let Some(published) = published.filter(|published| published.name != name) {
                 log::warn!(
                     "skipped `{name}`: the archive of the run is `{}`",
-                    known.name
+                    published.name
                 );
                 continue;
             }
@@ -323,18 +324,18 @@ impl Retrieval<'_> {
                 .name
                 .map_or_else(|| name.to_owned(), |wanted| numbered(wanted, all.len()));
             let mut file = PartialFile::create(&joined(self.into, &target), self.force)?;
-            // Stops reading beyond the announced size.
-            let content =
-                (&mut reader).take(known.map_or(u64::MAX, |known| known.size.saturating_add(1)));
+            // One byte more than announced shows that the content is too long.
+            let max = published.map_or(u64::MAX, |published| published.size.saturating_add(1));
+            let content = (&mut reader).take(max);
             pump(content, &mut |piece| file.write(piece)).map_err(|failure| match failure {
                 RetrievalError::Line(why) => {
                     RetrievalError::Restart(why.context("the archive was damaged in transit"))
                 }
                 failure => failure,
             })?;
-            known
-                .map_or(Ok(()), |known| file.verify(known))
-                .map_err(RetrievalError::Restart)?;
+            if let Some(published) = published {
+                file.verify(published).map_err(RetrievalError::Restart)?;
+            }
             all.push((name.to_owned(), file));
         }
         Ok(all)
@@ -382,22 +383,14 @@ impl Retrieval<'_> {
             },
         )?;
         file.verify(&archive)?;
-        let part = |ending, max| Ok(small::read_from(source.results(ending, None)?, max)?);
-        let [statement, signature] = layout::SEAL;
-        let seal = part(statement, MAX_STATEMENT_BYTES)
-            .and_then(|statement| {
-                Ok(Seal {
-                    statement,
-                    signature: part(signature, MAX_SIGNATURE_BYTES)?,
-                })
-            })
-            .inspect_err(|error: &anyhow::Error| {
-                log::debug!("the status service provides no seal: {error:#}");
-            });
-        let seals = seal
-            .into_iter()
-            .map(|seal| (name.to_owned(), seal))
-            .collect();
+        let mut seals = BTreeMap::new();
+        match seal_from(&source) {
+            Ok(seal) => {
+                seals.insert(name.to_owned(), seal);
+            }
+            // Services of older versions have none.
+            Err(error) => log::debug!("the status service provides no seal: {error:#}"),
+        }
         Ok(self.settle(vec![(name.to_owned(), file)], &seals)?)
     }
 
@@ -703,6 +696,15 @@ impl Aggregator<'_> {
             _ => Err(RetrievalError::NotReady(anyhow!(message))),
         }
     }
+}
+
+/// The seal that a status service provides.
+fn seal_from(source: &StatusSource) -> Result<Seal> {
+    let [statement, signature] = layout::SEAL;
+    Ok(Seal {
+        statement: small::read_from(source.results(statement, None)?, MAX_STATEMENT_BYTES)?,
+        signature: small::read_from(source.results(signature, None)?, MAX_SIGNATURE_BYTES)?,
+    })
 }
 
 /// Passes a stream on; returns the number of bytes.

@@ -93,21 +93,21 @@ impl TextOutput<'_> {
         let columns = rows.first().map_or(0, Vec::len);
         let width = |at: usize| visible::width(rows.iter().map(|row| &*row[at]));
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        let shown = self.fitting_columns(&widths, right);
+        let fitting_columns = self.fitting_columns(&widths, right);
         for (line, row) in rows.iter().enumerate() {
-            let cells =
-                row.iter()
-                    .zip(&widths)
-                    .take(shown)
-                    .enumerate()
-                    .map(|(at, (cell, width))| {
-                        let cell = visible::line(cell);
-                        if at < right {
-                            format!("{cell:width$}")
-                        } else {
-                            format!("{cell:>width$}")
-                        }
-                    });
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .take(fitting_columns)
+                .enumerate()
+                .map(|(at, (cell, width))| {
+                    let cell = visible::line(cell);
+                    if at < right {
+                        format!("{cell:width$}")
+                    } else {
+                        format!("{cell:>width$}")
+                    }
+                });
             self.painted(
                 colours.get(line).copied().unwrap_or_default(),
                 &cells.joined("  "),
@@ -116,7 +116,7 @@ impl TextOutput<'_> {
         let left_out: Vec<_> = rows
             .first()
             .into_iter()
-            .flat_map(|heads| &heads[shown..])
+            .flat_map(|heads| &heads[fitting_columns..])
             .map(|head| head.trim())
             .collect();
         if !left_out.is_empty() {

@@ -12,7 +12,9 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-use super::{Connection, ECHO_BYTES, add, dial, fail, millis, retry, skip};
+use super::{
+    Connection, ECHO_BYTES, STEP_TIMEOUT, add, dial, fail, is_timeout, millis, retry, skip,
+};
 use base::Joined as _;
 use base::json::json;
 use base::words::count;
@@ -92,7 +94,14 @@ fn send_much(connection: &mut Connection) -> Result<()> {
         .write_all(&request)
         .context("the request was not accepted")?;
     let mut start = [0; HTTP.len()];
-    stream.read_exact(&mut start).context("no answer came")?;
+    if let Err(error) = stream.read_exact(&mut start) {
+        ensure!(
+            !is_timeout(&error),
+            "no answer within {} s",
+            STEP_TIMEOUT.as_secs()
+        );
+        return Err(error).context("no answer came");
+    }
     ensure!(start == HTTP, "the answer is not one of HTTP");
     Ok(())
 }

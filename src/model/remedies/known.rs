@@ -20,6 +20,11 @@ const REMEDIES: &[(&str, &[&str])] = &[
             "unexpected end of json",
         ],
     ),
+    (
+        "a file in gzip that `done` names has to be a gzipped tar; put any other compressed file \
+         into a folder, and name the folder",
+        &["the gzip tar is damaged"],
+    ),
     // Large packets are lost.
     (
         "the MTU of the pods' network seems to be larger than what the nodes' network lets \
@@ -481,6 +486,11 @@ mod tests {
             (
                 "FailedMount: hostPath type check failed: /etc is not a file",
                 "correct `path` and `type` of the",
+            ),
+            (
+                "the aggregator refused the result with status 500: `gz/global`: the gzip tar is \
+                 damaged: the archive is truncated",
+                "a file in gzip that `done` names",
             ),
             (
                 "FailedAttachVolume: Multi-Attach error",

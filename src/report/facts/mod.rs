@@ -217,7 +217,7 @@ impl FactTables {
         csv(out, once("node".into()).chain(titles))?;
         for (node, row) in &table.rows {
             let cells = row.iter().map(|cell| match cell.number {
-                Some(number) => number.to_string(),
+                Some(number) => rounded(number),
                 None => cell.text.clone(),
             });
             csv(out, once(node.clone()).chain(cells))?;
@@ -244,6 +244,12 @@ fn write_differences(tables: &[&Table], out: &mut dyn Write) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A number with at most three decimals: more of a measurement is noise.
+fn rounded(number: f64) -> String {
+    // A sum with zero has no sign of its own.
+    ((number * 1e3).round() / 1e3 + 0.0).to_string()
 }
 
 /// Writes a line of CSV.

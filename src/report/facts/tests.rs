@@ -61,6 +61,17 @@ fn rare_values_are_marked() {
 }
 
 #[test]
+fn numbers_for_programs_have_no_noise() {
+    for (number, expected) in [
+        (-0.357_532_024_383_544_9, "-0.358"),
+        (4.0, "4"),
+        (-0.000_1, "0"),
+    ] {
+        assert_eq!(rounded(number), expected);
+    }
+}
+
+#[test]
 fn facts_are_machine_readable() {
     let mut facts = facts(&["6.1", "6.1", "5.4"]);
     let csv = written(|out| facts.write_csv(out));
@@ -154,8 +165,8 @@ fn connectivity_and_logs_are_tables() {
     let text = text(&facts);
     for line in [
         "What the nodes reach, and how fast (network)\n\nNODE  FAILED   DNS     API         \
-         AGGREGATOR  CLOCK\n",
-        "\nn3    clock *  2.5 ms  402.0 ms *  -           +341.2 s *\n",
+         AGGREGATOR  PEERS  PEER LATENCY  PEER MTU  CLOCK\n",
+        "\nn3    clock *  2.5 ms  402.0 ms *  -           -      -             -         +341.2 s *\n",
         "\nAPI: median 4.0 ms, highest 402.0 ms (n3)\n",
         "\nClock: median 0 s, furthest +341.2 s (n3)\n",
         "\n1 of 3 nodes fails at: clock: n3\n1 of 3 nodes is slow to reach the API server: n3\n",

@@ -220,8 +220,8 @@ impl ClusterDriver<'_> {
         let peers = json!(self.ring.peers(node, count)).to_string();
         let containers = pod["spec"]["containers"].as_array_mut();
         let mut containers = containers.into_iter().flatten();
-        let own = containers.find(|container| container["name"] == plugin.spec["name"]);
-        if let Some(container) = own {
+        let is_of_plugin = |container: &&mut Value| container["name"] == plugin.spec["name"];
+        if let Some(container) = containers.find(is_of_plugin) {
             let variable = json!({"name": env::PEERS, "value": peers});
             list_in(container, "env").push(variable);
         }

@@ -543,7 +543,7 @@ impl Filling<'_> {
     /// Finds answers to what the checklist does not ask.
     fn find_unknown(&mut self, product: &Document) {
         let programme = self.candidate.programme;
-        let known: Vec<&str> = programme
+        let members: Vec<&str> = programme
             .rules
             .metadata
             .iter()
@@ -551,10 +551,10 @@ impl Filling<'_> {
             .collect();
         for (key, _) in &product.metadata {
             let is_known = |name: &&str| *name == key || document::snake_case(name) == *key;
-            if !known.iter().any(is_known) {
+            if !members.iter().any(is_known) {
                 self.find(format!(
                     "`metadata.{key}` is unknown; use {}",
-                    known.join(", ")
+                    members.join(", ")
                 ));
             }
         }
@@ -652,9 +652,9 @@ impl Filling<'_> {
         let allowed = level_rule.map_or(&rules.statuses, |level| &level.statuses);
         let may_not_apply = rules.may_not_apply(id, status);
         if !rules.statuses.contains(status) {
-            let known = rules.statuses.join(", ");
+            let statuses = rules.statuses.join(", ");
             self.find(format!(
-                "the status of `{place}` is `{status}`; write one of {known}"
+                "the status of `{place}` is `{status}`; write one of {statuses}"
             ));
         } else if may_not_apply {
             self.submission.remarks.push(format!(
