@@ -1,8 +1,11 @@
 //! `certify --program ai`: a complete run of the suite with its checklist and its product, each with
 //! one defect at a time; and the plugin that makes such runs.
 
+#[cfg(unix)]
+use crate::support::Archive;
+#[cfg(unix)]
 use crate::support::system::make_runnable;
-use crate::support::{Archive, Folder, Sonobuoy};
+use crate::support::{Folder, Sonobuoy};
 
 const RESULTS: &str = "plugins/ai-conformance/results/global";
 const CHECKLIST: &str = "AIConformance-1.37.yaml";

@@ -99,8 +99,9 @@ impl<'a> Source<'a> {
 
     /// Packs a folder into a file that is unlinked before it is filled: nothing is left behind
     /// after a crash, and no archive contains itself. The file is created in the folder, which
-    /// in a pod is the volume with space, or in the system's folder for temporary files if that
-    /// one is full or read-only.
+    /// in a pod is the volume with space, or in the next one above it, if a plugin of another user
+    /// has made the folder; or else in the system's folder for temporary files, if the volume is
+    /// full or read-only.
     pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, PackError> {
         let pack = |place: &Path| {
             let inner =
@@ -114,9 +115,13 @@ impl<'a> Source<'a> {
                 .map_err(|error| PackError::Output(error.into_error()))?;
             Ok((file, digest))
         };
+        let is_writable = |folder: &&Path| temp::file(folder).is_ok();
         // On Windows a file in the folder would still be listed.
-        let first = if cfg!(windows) { temp::dir() } else { path };
-        let packed = pack(first).or_else(|error| match error {
+        let above = path
+            .ancestors()
+            .find(is_writable)
+            .filter(|_| !cfg!(windows));
+        let packed = pack(above.unwrap_or(temp::dir())).or_else(|error| match error {
             PackError::Output(error) => pack(temp::dir()).map_err(|_| PackError::Output(error)),
             error => Err(error),
         });

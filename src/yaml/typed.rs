@@ -458,6 +458,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
         deserialize_any: "",
         deserialize_bool: "boolean",
         deserialize_i64: "integer",
+        deserialize_u16: "integer",
         deserialize_u64: "integer",
         deserialize_f64: "number",
         deserialize_str: "string",
@@ -551,7 +552,7 @@ impl<'de> Deserializer<'de> for Reader<'de> {
     }
 
     forward_to_deserialize_any! {
-        i8 i16 i32 u8 u16 u32 f32 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
+        i8 i16 i32 u8 u32 f32 char bytes byte_buf unit unit_struct tuple tuple_struct identifier ignored_any
     }
 }
 
