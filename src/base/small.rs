@@ -112,6 +112,6 @@ mod tests {
                 .unwrap(),
             "1234"
         );
-        assert!(text(vec![0xff]).unwrap_err().to_string().contains("utf-8"));
+        assert!(text(vec![0xff]).unwrap_err().to_string().contains("UTF-8"));
     }
 }

@@ -154,8 +154,7 @@ impl EachArgs {
             ensure!(
                 OS == "linux",
                 "--local starts the command as on a node, which runs Linux, and this machine runs \
-                 {}; leave out --local to run it on the nodes of a cluster",
-                OS
+                 {OS}; leave out --local to run it on the nodes of a cluster"
             );
         } else if self.image.filled().is_none() && !self.is_on_host() {
             return Err(usage_error(format!(

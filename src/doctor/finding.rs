@@ -317,7 +317,7 @@ fn junit(checks: &[Check]) -> String {
         tag("testsuite", &suite)
     );
     for check in checks {
-        let case = [("name", Some(&*check.name)), ("classname", Some("doctor"))];
+        let case = [("name", Some(check.name)), ("classname", Some("doctor"))];
         let case = tag("testcase", &case);
         out += &format!("{case}>{}</testcase>\n", junit_outcome(check));
     }

@@ -18,6 +18,7 @@ use base::words::count;
 use base::{Joined as _, clock, visible};
 use kube::{self, Object as _, Request, Resource};
 use model::item::{UNKNOWN, is_failure};
+use model::plugin::Definition;
 use model::status::{self, Entry};
 use model::verdict::Outcome;
 use model::{config, layout};
@@ -321,7 +322,7 @@ fn by_node<'s>(
     let per_node = context.plugins.iter().map(|plugin| plugin.definition);
     let per_node: Vec<_> = per_node
         .filter(|definition| definition.config.driver.is_per_node())
-        .map(|definition| definition.name())
+        .map(Definition::name)
         .collect();
     let mut nodes: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in status.plugins.iter().flatten() {

@@ -62,6 +62,7 @@ const OUTAGE_LIMIT: Duration = Duration::from_secs(300);
 
 /// State of a run.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a command holds one at a time")]
 pub(crate) enum RunState {
     /// No aggregator.
     Absent,

@@ -165,8 +165,8 @@ fn connectivity_and_logs_are_tables() {
     let text = text(&facts);
     for line in [
         "What the nodes reach, and how fast (network)\n\nNODE  FAILED   DNS     API         \
-         AGGREGATOR  CLOCK\n",
-        "\nn3    clock *  2.5 ms  402.0 ms *  -           +341.2 s *\n",
+         AGGREGATOR  PEERS  PEER LATENCY  PEER MTU  CLOCK\n",
+        "\nn3    clock *  2.5 ms  402.0 ms *  -           -      -             -         +341.2 s *\n",
         "\nAPI: median 4.0 ms, highest 402.0 ms (n3)\n",
         "\nClock: median 0 s, furthest +341.2 s (n3)\n",
         "\n1 of 3 nodes fails at: clock: n3\n1 of 3 nodes is slow to reach the API server: n3\n",

@@ -42,7 +42,7 @@ impl<'e> Evidence<'e> {
         if is_artifact(path) {
             return Ok(Self::Artifact { test });
         }
-        let name = path.file_name().map(|name| name.to_ascii_lowercase());
+        let name = path.file_name().map(std::ffi::OsStr::to_ascii_lowercase);
         if name.is_some_and(|name| is_artifact(Path::new(&name))) {
             return Err(format!(
                 "`{entry}` has the name of a result of the suite, as which the programme reads it; \

@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn cut_stream_is_an_error_or_has_no_end() {
-        let error = EventStream::read(EVENTS[..EVENTS.len() - 9].as_bytes()).unwrap_err();
+        let error = EventStream::read(&EVENTS.as_bytes()[..EVENTS.len() - 9]).unwrap_err();
         assert_eq!(
             error.to_string(),
             "it is cut: it ends within an event, in line 12"
