@@ -376,6 +376,7 @@ fn documented_flags_exist() {
     // Hidden, or flags of `load`, docker, Ginkgo and the e2e tests.
     let others = [
         "--ignore-missing",
+        "--raw",
         "--set",
         "--debug",
         "--logtostderr",
