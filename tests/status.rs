@@ -680,7 +680,8 @@ fn status_watch_wait_and_retrieve_need_no_kubeconfig() {
         let wait = scope.spawn(|| {
             let wait = served
                 .ask("wait --retrieve out")
-                .stdout_has("Sonobuoy has completed");
+                .stdout_has(".tar.gz")
+                .stderr_has("Sonobuoy has completed");
             wait.stderr_has("asking the run's status service for the archive")
                 .run_any()
         });

@@ -665,7 +665,7 @@ mod tests {
             24,
             &[
                 "a run: running  1:02:03",
-                "  conformance-of-storage  1/3 nodes  17 steps failed  1:12  92/120 steps  check.",
+                "  conformance-of-storage  [#####------------]  1/3 nodes  17 steps failed  1:12",
             ],
         );
         check(
