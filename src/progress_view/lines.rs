@@ -674,7 +674,7 @@ mod tests {
             24,
             &[
                 "a run: running  1:02:03",
-                "  conformance-of.  1/3  17 steps failed  1:12",
+                "  conformance-of-.  1/3  17 steps failed  1:12",
             ],
         );
     }
