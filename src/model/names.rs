@@ -88,6 +88,8 @@ pub const UPLOAD_DIR: &str = "/etc/sonobuoy-upload";
 
 /// The label of every object of a run; its value is [`SONOBUOY`].
 pub const LABEL_ALL: &str = "component";
+/// Label of Kubernetes' own scheme: the program that manages an object.
+pub const LABEL_MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The label of pods that says which part of a run they are.
 pub const LABEL_PART: &str = "sonobuoy-component";
 /// Its two values.

@@ -28,9 +28,9 @@ use base::Joined as _;
 use base::json::{is_default, json};
 use base::visible;
 use model::item::{FAILED, FLAKY, PASSED, UNKNOWN, is_failure, plain};
-use model::layout;
 use model::remedies::{TestPlace, TestPlaces};
 use model::verdict::{Changes, Exit, FailOn, exit_of_changes};
+use model::{layout, names};
 use yaml::natural;
 
 /// Factor and minimum in seconds from which a test is reported as slower.
@@ -813,6 +813,9 @@ fn each_object(
             name.name = text("/metadata/name").unwrap_or_default();
             name.namespace = text("/metadata/namespace").unwrap_or(name.namespace);
             name.kind = text("/kind").unwrap_or(name.kind);
+            if is_of_run(&object) {
+                return true;
+            }
             clean(&name, &mut object);
             visit(name, object)
                 .map_err(|error| failed = Some(error))
@@ -826,6 +829,15 @@ fn each_object(
         }
     });
     all.map(drop)
+}
+
+/// Whether an object belongs to a run, of which each cluster has others at other times.
+fn is_of_run(object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    labels[names::LABEL_ALL] == names::SONOBUOY
+        || labels[names::LABEL_MANAGED_BY] == names::SONOBUOY
+        // Kubernetes' record of the address of a service has no labels of the service.
+        || object["spec"]["parentRef"]["name"] == names::AGGREGATOR_SERVICE
 }
 
 /// The kind of objects in a file, from its name; `None` for other files and for volatile kinds.
@@ -899,6 +911,25 @@ mod tests {
             &["l[1]: 2 -> 3", "l[2]: (none) -> 4"],
         );
         check(json!({"a": 1}), json!({"a": 1}), &[]);
+    }
+
+    #[test]
+    fn objects_of_runs_are_recognized() {
+        let check = |object: Value, expected: bool| assert_eq!(is_of_run(&object), expected);
+        check(
+            json!({"metadata": {"labels": {"component": "sonobuoy"}}}),
+            true,
+        );
+        let namespace =
+            json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": "sonobuoy"}}});
+        check(namespace, true);
+        let parent = json!({"namespace": "n", "name": "sonobuoy-aggregator"});
+        check(json!({"spec": {"parentRef": parent}}), true);
+        check(
+            json!({"metadata": {"labels": {"component": "etcd"}}}),
+            false,
+        );
+        check(json!({"metadata": {"name": "sonobuoy"}}), false);
     }
 
     #[test]

@@ -32,6 +32,12 @@ const REMEDIES: &[(&str, &[&str])] = &[
          or more), and let ICMP `fragmentation needed` pass",
         &["small packets arrive"],
     ),
+    // A node cannot reach the kubelets of others.
+    (
+        "look at firewalls, security groups and routes between these nodes: each node needs port \
+         10250 of the others",
+        &["peers cannot be reached", "peer cannot be reached"],
+    ),
     // Workers cannot reach the aggregator.
     (
         "a network policy or firewall seems to be in the way: allow TCP from the plugins' pods to \
@@ -386,6 +392,11 @@ mod tests {
     #[test]
     fn known_causes_have_a_remedy() {
         for (text, begin) in [
+            (
+                "1 of 2 peers cannot be reached: `n2`: no connection to 10.0.0.2:10250: connection \
+                 timed out",
+                "look at firewalls, security groups and routes",
+            ),
             (
                 "cannot reach the aggregator: `https://a`: Connection refused",
                 "a network policy or firewall seems to",
