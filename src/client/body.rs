@@ -103,9 +103,8 @@ impl<'a> Source<'a> {
     /// has made the folder; or else in the system's folder for temporary files, if the volume is
     /// full or read-only.
     pub(super) fn directory(path: &Path, folder: &Folder) -> Result<Self, PackError> {
-        let pack = |place: &Path| {
-            let inner =
-                BufWriter::with_capacity(BUFFER, temp::file(place).map_err(PackError::Output)?);
+        let pack = |file: File| {
+            let inner = BufWriter::with_capacity(BUFFER, file);
             // After the file was created, which changes the folder.
             let survey = Survey::take(folder, path)?;
             let (inner, digest) =
@@ -115,17 +114,19 @@ impl<'a> Source<'a> {
                 .map_err(|error| PackError::Output(error.into_error()))?;
             Ok((file, digest))
         };
-        let is_writable = |folder: &&Path| temp::file(folder).is_ok();
+        let pack_elsewhere = || pack(temp::file(temp::dir()).map_err(PackError::Output)?);
         // On Windows a file in the folder would still be listed.
-        let above = path
-            .ancestors()
-            .find(is_writable)
-            .filter(|_| !cfg!(windows));
-        let packed = pack(above.unwrap_or(temp::dir())).or_else(|error| match error {
-            PackError::Output(error) => pack(temp::dir()).map_err(|_| PackError::Output(error)),
-            error => Err(error),
-        });
-        let (file, digest) = packed?;
+        let in_volume = match cfg!(windows) {
+            true => None,
+            false => path.ancestors().find_map(|above| temp::file(above).ok()),
+        };
+        let (file, digest) = match in_volume.map(pack) {
+            None => pack_elsewhere()?,
+            Some(Err(PackError::Output(error))) => {
+                pack_elsewhere().map_err(|_| PackError::Output(error))?
+            }
+            Some(packed) => packed?,
+        };
         let mut source = Self {
             name: PACKED_NAME.into(),
             kind: Kind::File(path.into(), file),

@@ -9,10 +9,9 @@
 //! that the command has started and not moved into another process group ends with it. Starts no
 //! thread.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -50,9 +49,6 @@ impl NodeCommand<'_> {
     pub fn run(&self, outbox: &Outbox) -> Result<()> {
         let folder = outbox.path("each");
         fs::create_dir_all(&folder).at("cannot create", &folder)?;
-        // The worker, which may be another user, packs the folder in the folder.
-        fs::set_permissions(&folder, Permissions::from_mode(0o777))
-            .at("cannot open to others", &folder)?;
         let inner = Outbox::open(&folder)?;
         let mut streams = [
             Stream::create(&inner.path("stdout"))?,
