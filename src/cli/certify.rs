@@ -132,10 +132,7 @@ impl AiSubmissionRequest<'_> {
     /// Checks an archive and the product; writes the submission if requested, unless the run or the
     /// product's file has a problem. What nobody has answered yet stays open in it.
     fn judge(&self, archive: &str) -> Result<Judgement> {
-        if self.into.is_some() && self.product.is_none() {
-            return Err(usage_error(NO_PRODUCT));
-        }
-        self.into.map_or(Ok(()), certify::check)?;
+        check_target(self.into, self.product)?;
         let candidate = self
             .programme
             .examine(archive)
@@ -153,12 +150,7 @@ impl AiSubmissionRequest<'_> {
         );
         let findings = [&*candidate.findings, &submission.findings].concat();
         if !findings.is_empty() {
-            text.push_str(&not_ready(&findings));
-            return Ok(Judgement {
-                text,
-                code: NOT_READY,
-                next: None,
-            });
+            return Ok(Judgement::not_ready(text, &findings));
         }
         let mut details = Vec::new();
         submission.write_text(&mut TextOutput {
@@ -188,12 +180,15 @@ impl AiSubmissionRequest<'_> {
     }
 }
 
-/// What prevents certification, as text.
-fn not_ready(findings: &[String]) -> String {
-    let lines = findings.iter().map(|finding| format!("  {finding}\n"));
-    std::iter::once("Not ready for certification:\n".to_owned())
-        .chain(lines)
-        .collect()
+/// Checks the folder of a submission, which needs a product, before an archive is read.
+fn check_target(into: Option<&Path>, product: Option<&str>) -> Result<()> {
+    let Some(into) = into else {
+        return Ok(());
+    };
+    if product.is_none() {
+        return Err(usage_error(NO_PRODUCT));
+    }
+    certify::check(into)
 }
 
 /// Checks the seal of an archive, and warns if it has none or cannot be checked.
@@ -222,6 +217,17 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
+    /// What prevents certification, below what is known of the tests.
+    fn not_ready(mut text: String, findings: &[String]) -> Self {
+        text.push_str("Not ready for certification:\n");
+        text.extend(findings.iter().map(|finding| format!("  {finding}\n")));
+        Self {
+            text,
+            code: NOT_READY,
+            next: None,
+        }
+    }
+
     /// Prints it; returns the exit code.
     pub(super) fn print(&self) -> u8 {
         output::print(&self.text);
@@ -273,10 +279,7 @@ impl<'a> Submission<'a> {
 
     /// Checks an archive and the product, and writes the submission if ready and requested.
     pub(super) fn judge(&self, archive: &str) -> Result<Judgement> {
-        if self.into.is_some() && self.product.is_none() {
-            return Err(usage_error(NO_PRODUCT));
-        }
-        self.into.map_or(Ok(()), certify::check)?;
+        check_target(self.into, self.product)?;
         let described = self
             .product
             .map(|path| read_text(path).map(Product::read))
@@ -296,12 +299,7 @@ impl<'a> Submission<'a> {
             findings.extend(wrong.iter().map(|why| format!("{path}: {why}")));
         }
         if !findings.is_empty() {
-            text.push_str(&not_ready(&findings));
-            return Ok(Judgement {
-                text,
-                code: NOT_READY,
-                next: None,
-            });
+            return Ok(Judgement::not_ready(text, &findings));
         }
         let (Some(into), Some(Ok(product))) = (self.into, described) else {
             text.push_str(READY);
