@@ -201,7 +201,7 @@ impl Error {
         matches!(self, Self::Api(refusal) if refusal.code == 409 && refusal.reason == "Conflict")
     }
 
-    /// Whether rights are missing.
+    /// Whether the server refuses the request: rights are missing, or admission rejects the object.
     pub fn is_forbidden(&self) -> bool {
         self.code() == Some(403)
     }

@@ -141,13 +141,9 @@ pub fn recommend(metadata: &mut Value) {
     if let Some(part) = labels.get(LABEL_PART).cloned() {
         labels["app.kubernetes.io/component"] = part;
     }
-    for (key, value) in [
-        ("name", SONOBUOY),
-        ("managed-by", SONOBUOY),
-        ("version", VERSION),
-    ] {
-        labels[format!("app.kubernetes.io/{key}")] = json!(value);
-    }
+    labels["app.kubernetes.io/name"] = json!(SONOBUOY);
+    labels["app.kubernetes.io/version"] = json!(VERSION);
+    labels[LABEL_MANAGED_BY] = json!(SONOBUOY);
 }
 
 /// The labels of objects that a run creates itself.
