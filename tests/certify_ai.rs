@@ -1,5 +1,5 @@
-//! `certify --program ai`: a complete run of the suite with its checklist and its product, each with
-//! one defect at a time; and the plugin that makes such runs.
+//! `certify --program ai`: a complete run of the suite with its checklist and its product, each
+//! with one defect at a time; and the plugin that makes such runs.
 
 #[cfg(unix)]
 use crate::support::Archive;

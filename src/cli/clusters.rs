@@ -645,8 +645,8 @@ fn word(name: &str, value: impl AsRef<OsStr>) -> OsString {
     word
 }
 
-/// Runs this program with `words`; passes each line of its output to `handle_line`. Returns the exit code
-/// and the last message.
+/// Runs this program with `words`; passes each line of its output to `handle_line`. Returns the
+/// exit code and the last message.
 fn process(
     words: &[OsString],
     log: &Path,

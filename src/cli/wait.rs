@@ -321,8 +321,8 @@ impl Wait {
     }
 }
 
-/// Reports that a run has ended without any result, or without the marks of some nodes. The steps that follow end with the reason of
-/// the exit code.
+/// Reports that a run has ended without any result, or without the marks of some nodes. The steps
+/// that follow end with the reason of the exit code.
 pub(crate) fn report_end(run: &Run) {
     if RunEnd::of(run) == RunEnd::Nothing {
         log::error!("no plugin has delivered a result");

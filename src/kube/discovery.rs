@@ -230,8 +230,9 @@ impl Discovery {
 pub struct Rules(Value);
 
 impl Rules {
-    /// Whether the rules say that the client may use `verb` on a kind. A rule for certain names does
-    /// not count, and neither does any if an authorizer could not be asked, which might refuse.
+    /// Whether the rules say that the client may use `verb` on a kind. A rule for certain names
+    /// does not count, and neither does any if an authorizer could not be asked, which might
+    /// refuse.
     pub fn allow(&self, verb: &str, resource: &Resource) -> bool {
         let has = |rule: &Value, list: &str, wanted: &str| {
             rule[list]

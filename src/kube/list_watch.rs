@@ -4,7 +4,8 @@
 //! Owns paging and its recovery: a page that breaks off is read again without delivering anything
 //! twice, and a `continue` token that has expired is replaced. Memory holds one object, and one
 //! number for each object seen; a watch holds one page. A watch that ends, breaks or expires
-//! continues, visible to its reader only as another [`Event::Synced`]. Starts no thread: [`Watch::next`] blocks until an event arrives or the client is stopped.
+//! continues, visible to its reader only as another [`Event::Synced`]. Starts no thread:
+//! [`Watch::next`] blocks until an event arrives or the client is stopped.
 
 use std::cell::Cell;
 use std::collections::{HashSet, VecDeque};

@@ -275,8 +275,8 @@ impl Request {
         .json("application/merge-patch+json", patch)
     }
 
-    /// Merges `patch` into an object of Kubernetes' own kinds: a list whose elements have a key, such
-    /// as the type of a condition, is merged element by element.
+    /// Merges `patch` into an object of Kubernetes' own kinds: a list whose elements have a key,
+    /// such as the type of a condition, is merged element by element.
     pub fn strategic_patch(
         resource: &Resource,
         namespace: &str,

@@ -1,8 +1,8 @@
-//! Reads the log of Ginkgo: the suite's final result, its seed, and the versions of tests and server
-//! if verbose.
+//! Reads the log of Ginkgo: the suite's final result, its seed, and the versions of tests and
+//! server if verbose.
 //!
-//! Does not judge. Long lines are cut and none are stored: a line of dots may be long, and a log has
-//! gigabytes.
+//! Does not judge. Long lines are cut and none are stored: a line of dots may be long, and a log
+//! has gigabytes.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};

@@ -79,8 +79,8 @@ pub(super) fn settings(
     }
 }
 
-/// The server of a run, which workers know by one of these `hosts`. It is open to `guests`, who may request
-/// certificates.
+/// The server of a run, which workers know by one of these `hosts`. It is open to `guests`, who may
+/// request certificates.
 pub(super) fn server(
     bound: Server,
     hosts: &[String],

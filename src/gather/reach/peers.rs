@@ -1,8 +1,9 @@
-//! The leg to other nodes: which of a few peers this node reaches, how fast, and with which packets.
+//! The leg to other nodes: which of a few peers this node reaches, how fast, and with which
+//! packets.
 //!
-//! Every node has a kubelet that answers, so nothing has to be started at the other end: its refusal
-//! of a large request proves that the way is open in both directions. Starts a thread per peer, and
-//! joins it.
+//! Every node has a kubelet that answers, so nothing has to be started at the other end: its
+//! refusal of a large request proves that the way is open in both directions. Starts a thread per
+//! peer, and joins it.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

@@ -1,6 +1,6 @@
 //! Where definitions come from: plugins installed in the user's folder, built-in ones, standard
-//! input, URLs, folders, files, and the search path. Bytes are of bounded size and in UTF-8; every error and
-//! note names their origin.
+//! input, URLs, folders, files, and the search path. Bytes are of bounded size and in UTF-8; every
+//! error and note names their origin.
 //!
 //! The user's folder is `~/.sonobuoy` or `$SONOBUOY_DIR`. The aggregator loads all plugins of the
 //! search path, `-p` one by name.

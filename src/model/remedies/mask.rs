@@ -28,8 +28,8 @@ static TOKENS: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(&tokens.join("|")).expect("a valid pattern")
 });
 
-/// Suffixes of a run's own pods: plugin and run, and node; and Kubernetes' random ones: the hash of a
-/// template, a pod's own, or both.
+/// Suffixes of a run's own pods: plugin and run, and node; and Kubernetes' random ones: the hash of
+/// a template, a pod's own, or both.
 static SUFFIX: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(
         r"-[[:xdigit:]]{16}\b(?:-[[:xdigit:]]{10}\b)?|-R{8,10}\b(?:-R{5}\b)?|-R{5}\b"

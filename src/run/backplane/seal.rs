@@ -75,8 +75,8 @@ impl Statement {
             size: size.parse().ok()?,
             sha256,
         };
-        // One statement has one text, so that a signature covers what is read here and nothing else:
-        // `+12` as a size, for example, would parse as well.
+        // One statement has one text, so that a signature covers what is read here and nothing
+        // else: `+12` as a size, for example, would parse as well.
         (word(&read.run) && word(&read.name) && digest && read.to_text() == text).then_some(read)
     }
 }

@@ -170,8 +170,8 @@ pub fn pod(definition: &Definition, config: &config::Run) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": launch.pod_spec()})
 }
 
-/// Drops the fields of a node that neither [`expected`] nor [`Ring`] reads; the list of images alone can be
-/// long.
+/// Drops the fields of a node that neither [`expected`] nor [`Ring`] reads; the list of images
+/// alone can be long.
 pub fn shrink_node(node: &mut Value) {
     *node = json!({
         "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},

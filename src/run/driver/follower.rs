@@ -1,8 +1,9 @@
 //! Follows one launch of a plugin in a cluster: reads its watches, explains and sends findings,
 //! starts further pods.
 //!
-//! [`super::monitor`] judges the events. Knows neither the recipient of findings nor when the plugin
-//! is finished: a [`Stop`] signals that. Threads: one watch of the plugin's pods, one of the nodes.
+//! [`super::monitor`] judges the events. Knows neither the recipient of findings nor when the
+//! plugin is finished: a [`Stop`] signals that. Threads: one watch of the plugin's pods, one of the
+//! nodes.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant, SystemTime};

@@ -279,8 +279,8 @@ fn report(client: &Client, why: &str) -> Result<bool> {
     }
 }
 
-/// Pause until the next heartbeat. The only worker of a plugin asks in proportion to its age, so that
-/// the end of a short plugin is known soon; the workers of many nodes would be too many.
+/// Pause until the next heartbeat. The only worker of a plugin asks in proportion to its age, so
+/// that the end of a short plugin is known soon; the workers of many nodes would be too many.
 fn next_pause(id: &ResultId, age: Duration) -> Duration {
     if id.is_global() {
         (age / 4).clamp(FIRST_PAUSE, HEARTBEAT_INTERVAL)

@@ -3,9 +3,8 @@
 //!
 //! Ginkgo prints a dot for each passed test, and the name of a failed one after it. With `-v`, it
 //! prints the name of each test: before it runs, below a rule, or after its dot if several run in
-//! parallel. `--poll-progress-after` names slow tests. `go test -v` names each test before and after
-//! it runs, but never the number of tests.
-//! Starts no thread.
+//! parallel. `--poll-progress-after` names slow tests. `go test -v` names each test before and
+//! after it runs, but never the number of tests. Starts no thread.
 
 use std::fs::File;
 use std::io::Read as _;

@@ -1,5 +1,5 @@
-//! The form that checklists and PRODUCT.yaml share: metadata, and requirements by category. Does not
-//! judge.
+//! The form that checklists and PRODUCT.yaml share: metadata, and requirements by category. Does
+//! not judge.
 
 use serde::Deserialize;
 

@@ -2,9 +2,10 @@
 //! submission.
 //!
 //! The programme's rules are data (`docs/ai-conformance-rules.yaml`), and its checklist is a file
-//! that the user gives, so that a new version needs no new program. A requirement whose test passed is filled in; for
-//! every other one, a person answers in the product's file, which has the checklist's form. As for
-//! the other programme, all problems are findings, and no check needs the network.
+//! that the user gives, so that a new version needs no new program. A requirement whose test passed
+//! is filled in; for every other one, a person answers in the product's file, which has the
+//! checklist's form. As for the other programme, all problems are findings, and no check needs the
+//! network.
 
 mod document;
 mod evidence;
