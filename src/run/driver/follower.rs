@@ -11,8 +11,9 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 
 use super::POD_GRACE;
-use super::cluster::{CHECK_INTERVAL, ClusterDriver, remedy, shrink_node};
 use super::monitor::{Monitor, MonitorSettings, Placement, WatchEvent};
+use super::node::shrink_node;
+use super::objects::{CHECK_INTERVAL, ClusterDriver, remedy};
 use super::pod::ClusterLaunch;
 use super::roster::Roster;
 use super::waves::WaveQueue;

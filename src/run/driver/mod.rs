@@ -9,6 +9,7 @@ mod follower;
 pub mod local;
 mod monitor;
 mod node;
+mod objects;
 mod pod;
 pub mod process;
 pub mod roster;

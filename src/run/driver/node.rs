@@ -8,6 +8,7 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
+use base::json::json;
 use kube::Object as _;
 
 /// Further tolerations that the controller adds to every DaemonSet pod: key, effect.
@@ -23,6 +24,20 @@ pub(super) const DOWN: [&str; 2] = [
     "node.kubernetes.io/not-ready",
     "node.kubernetes.io/unreachable",
 ];
+
+/// Drops the fields of a node that neither [`refusal`] nor a ring of nodes reads; the list of images
+/// alone can be long.
+pub fn shrink_node(node: &mut Value) {
+    *node = json!({
+        "metadata": {"name": node["metadata"]["name"], "labels": node["metadata"]["labels"]},
+        "spec": {"taints": node["spec"]["taints"]},
+        "status": {
+            "conditions": node.condition("Ready").as_slice(),
+            "addresses": node["status"]["addresses"],
+            "daemonEndpoints": node["status"]["daemonEndpoints"],
+        },
+    });
+}
 
 /// Why a pod of `spec` (a PodSpec) will not run on `node`, once that is ready; `None` if it will.
 pub fn refusal(spec: &Value, node: &Value) -> Option<String> {

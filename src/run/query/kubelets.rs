@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
-use super::logs::{LOG_TIMEOUT, SILENCE_TIMEOUT, keep_log};
+use super::log_file::{LOG_TIMEOUT, SILENCE_TIMEOUT, keep_log};
 use super::objects::includes_logs;
 use super::{FailedQuery, Fault, MAX_TEXT_BYTES, Query, Records, component, keep};
 use base::json::json;

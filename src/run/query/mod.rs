@@ -8,6 +8,7 @@
 //! the client limits the rate.
 
 mod kubelets;
+mod log_file;
 mod logs;
 mod objects;
 mod redact;
